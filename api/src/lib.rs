@@ -1,0 +1,1 @@
+//! The custom resources, lean views, names, conditions and rights of Spawnery.

@@ -1,0 +1,1 @@
+//! The CA, leaf certificates and TLS configurations of Spawnery.

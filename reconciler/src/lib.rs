@@ -1,0 +1,1 @@
+//! Sizes, drains and heals groups of servers and proxies from what agents report.

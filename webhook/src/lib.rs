@@ -1,0 +1,1 @@
+//! Admission: validates groups, stamps pods, refuses evictions of pods with people on them.
