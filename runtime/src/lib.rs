@@ -1,1 +1,23 @@
 //! What every Spawnery process in a cluster shares: clients, watches, leadership, serving, shutdown.
+//!
+//! ```text
+//! args ─► telemetry, client ─► feed (one watch a kind) ─► keys ─► controller          events ─► API server
+//!                                  │
+//!                                  └─► readiness ─► admin (/readyz, /metrics)         leader ─► Leadership token
+//!         serve (HTTPS) ◄── shutdown (signals, supervised tasks) ──► everything
+//! ```
+
+pub mod admin;
+pub mod args;
+pub mod client;
+pub mod clock;
+pub mod controller;
+pub mod events;
+pub mod feed;
+pub mod keys;
+pub mod leader;
+pub mod process;
+pub mod readiness;
+pub mod serve;
+pub mod shutdown;
+pub mod telemetry;

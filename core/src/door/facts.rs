@@ -1,0 +1,211 @@
+//! What controllers say about pods and doors, and what they are told.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::ledger::{PodUid, Role};
+
+/// What a controller wants of a door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WantDoor {
+    /// Proxies may route newcomers here.
+    Open,
+    /// Nobody new may get in.
+    Closed,
+}
+
+/// What the Server controller wants of a server pod. Declarative: saying it again changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerWant {
+    /// UID of the pod.
+    pub uid: PodUid,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the Server and of its pod.
+    pub name: String,
+    /// Group of the Server.
+    pub group: String,
+    /// `host:port` at which proxies reach it; empty while it has none (its door then stays closed).
+    pub address: String,
+    /// Whether the Server's status says that it was ever registered.
+    pub was_routable: bool,
+    /// Whether newcomers may get in.
+    pub door: WantDoor,
+}
+
+/// What the API server says about a proxy pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyFacts {
+    /// UID of the pod.
+    pub uid: PodUid,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub name: String,
+    /// Its ProxyGroup.
+    pub group: String,
+    /// Groups to which the ProxyGroup moves players, in order.
+    pub fallback_groups: Vec<String>,
+    /// Phase Failed or Succeeded: no process is left.
+    pub terminal: bool,
+    /// Whether any container of the pod has ever run.
+    pub started: bool,
+    /// When the running container began; when none runs, when the last one ended. A process that was told something
+    /// before this moment is gone.
+    pub container_since: Option<Timestamp>,
+    /// Whether Kubernetes may send newcomers here (the pod, or its entry in the EndpointSlice, is ready).
+    pub routable: bool,
+    /// Whether players reach it by a port of its node, past any Service.
+    pub host_port: bool,
+}
+
+/// Where a door stands, for controllers and people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DoorView {
+    /// Newcomers may get in.
+    Open,
+    /// Taken out of the directory; these may still let somebody in.
+    Closing {
+        /// Names of the pods whose confirmation is missing.
+        waiting_for: Vec<String>,
+    },
+    /// Nobody new gets in; somebody is still inside, or these have not said yet that nobody is.
+    Closed {
+        /// Names of the pods whose count is missing or not zero.
+        waiting_for: Vec<String>,
+    },
+    /// Closed, and known to be empty since: may be sealed.
+    Empty,
+    /// A seal is being written; no way back.
+    Sealing,
+    /// Sealed; no way back.
+    Sealed,
+}
+
+impl DoorView {
+    /// Whether newcomers may get in.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// Whether the pod may be sealed because it is empty.
+    pub fn may_seal(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// Whether the seal is known to be written.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self, Self::Sealed)
+    }
+}
+
+impl fmt::Display for DoorView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (state, waiting_for) = match self {
+            Self::Open => ("Open", None),
+            Self::Closing { waiting_for } => ("Closing", Some(waiting_for)),
+            Self::Closed { waiting_for } => ("Closed", Some(waiting_for)),
+            Self::Empty => ("Empty", None),
+            Self::Sealing => ("Sealing", None),
+            Self::Sealed => ("Sealed", None),
+        };
+        f.write_str(state)?;
+        match waiting_for.map(Vec::as_slice) {
+            None | Some([]) => Ok(()),
+            Some([first]) => write!(f, ": waits for {first}"),
+            Some([first, others @ ..]) => write!(f, ": waits for {first} and {} more", others.len()),
+        }
+    }
+}
+
+/// What is known of a server pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerView {
+    /// Whether its agent's stream is up.
+    pub connected: bool,
+    /// Whether its agent says that the game is ready.
+    pub ready: bool,
+    /// Players on it and on the way to it; `None` = unknown.
+    pub players: Option<u32>,
+    /// The last known count, however old.
+    pub last_players: u32,
+    /// Most players it takes, by the last report.
+    pub slots: u32,
+    /// Whether its agent's last report is missing or too old to be believed.
+    pub stale: bool,
+    /// Whether its agent has ever reached this leader.
+    pub ever_connected: bool,
+    /// How long its agent could have been heard and was not.
+    pub stream_down_for: Duration,
+    /// How long it is known to be empty.
+    pub empty_for: Option<Duration>,
+    /// Whether somebody is, or may be, on it.
+    pub occupied: bool,
+    /// Whether every proxy that may have it in its directory can hear us.
+    pub audible: bool,
+    /// Whether closing its door keeps newcomers out.
+    pub enforced: bool,
+    /// Where its door stands.
+    pub door: DoorView,
+}
+
+/// What is known of a proxy pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyView {
+    /// Whether its agent's stream is up.
+    pub connected: bool,
+    /// Players on it; `None` = unknown.
+    pub players: Option<u32>,
+    /// The last known count, however old.
+    pub last_players: u32,
+    /// Most players it takes, by the last report.
+    pub slots: u32,
+    /// Whether its agent's last report is missing or too old to be believed.
+    pub stale: bool,
+    /// Whether its agent has ever reached this leader.
+    pub ever_connected: bool,
+    /// How long its agent could have been heard and was not.
+    pub stream_down_for: Duration,
+    /// How long it is known to be empty.
+    pub empty_for: Option<Duration>,
+    /// Whether somebody is, or may be, on it.
+    pub occupied: bool,
+    /// Whether closing its door keeps newcomers out.
+    pub enforced: bool,
+    /// Where its door stands.
+    pub door: DoorView,
+}
+
+/// What changed on a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ChangeKind {
+    /// Its agent's stream went up or down.
+    Connected,
+    /// Its agent's word on the game's readiness.
+    Ready,
+    /// Its count or slots.
+    Count,
+    /// Whether it is occupied.
+    Occupied,
+    /// Its door.
+    Door,
+}
+
+/// A reason to look at a pod again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Change {
+    /// UID of the pod.
+    pub uid: PodUid,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub name: String,
+    /// Group of the pod.
+    pub group: String,
+    /// What the pod does.
+    pub role: Role,
+    /// What changed.
+    pub kind: ChangeKind,
+}

@@ -1,0 +1,204 @@
+//! Causes, the clock and the deadline as tables.
+
+use super::*;
+use crate::member::testing::{T0, at};
+use proptest::prelude::*;
+use rstest::rstest;
+
+const POLICY: Policy = Policy {
+    move_after: Duration::ZERO,
+    timeout: Duration::from_secs(60),
+    on_deadline: OnDeadline::Disconnect,
+};
+const PATIENT: Policy = Policy {
+    move_after: Duration::from_secs(30),
+    ..POLICY
+};
+const HOLD: Policy = Policy {
+    on_deadline: OnDeadline::Hold,
+    ..POLICY
+};
+
+fn causes(change: impl FnOnce(&mut Causes)) -> Causes {
+    let mut causes = Causes::default();
+    change(&mut causes);
+    causes
+}
+fn requested(seconds: i64) -> Causes {
+    causes(|c| c.eviction_requested = Some(at(seconds)))
+}
+fn deleted() -> Causes {
+    causes(|c| c.deleted = true)
+}
+fn node() -> Causes {
+    causes(|c| c.node_departing = true)
+}
+
+#[rstest]
+#[case::nothing(Causes::default(), None, false)]
+#[case::deleted(deleted(), Some(Cause::DeletionRequested), false)]
+#[case::draining(causes(|c| c.draining = true), Some(Cause::Draining), false)]
+#[case::retiring(causes(|c| c.retiring = true), Some(Cause::Retiring), false)]
+#[case::node(node(), Some(Cause::NodeDraining), false)]
+#[case::request(requested(0), Some(Cause::EvictionRequested), false)]
+#[case::request_about_to_expire(requested(-599), Some(Cause::EvictionRequested), false)]
+#[case::request_nobody_repeats(requested(-600), None, true)]
+#[case::expired_request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(-600)); c.node_departing = true; }), Some(Cause::NodeDraining), true)]
+#[case::request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(0)); c.node_departing = true; c.previous = Some(Cause::NodeDraining); }), Some(Cause::NodeDraining), false)]
+#[case::uncordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), None, true)]
+#[case::never_cordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::EvictionRequested); }), Some(Cause::EvictionRequested), false)]
+#[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::DeletionRequested), false)]
+#[case::deleted_after_uncordon(causes(|c| { c.deleted = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::DeletionRequested), true)]
+fn strongest(#[case] causes: Causes, #[case] want: Option<Cause>, #[case] withdrawn: bool) {
+    assert_eq!((causes.strongest(T0), causes.withdrawn(T0)), (want, withdrawn));
+}
+
+#[rstest]
+#[case(Cause::DeletionRequested, false, true)]
+#[case(Cause::Draining, false, true)]
+#[case(Cause::Retiring, false, false)]
+#[case(Cause::NodeDraining, true, true)]
+#[case(Cause::EvictionRequested, true, true)]
+fn what_a_cause_means(#[case] cause: Cause, #[case] may_pass: bool, #[case] moves: bool) {
+    assert_eq!((cause.may_pass(), cause.moves()), (may_pass, moves));
+    assert_eq!(Cause::parse(cause.as_str()), Some(cause));
+}
+
+/// A drain for `causes` whose door began to close at T0, with everybody listening and a fallback ready.
+fn inputs(causes: Causes, now: i64) -> Inputs {
+    Inputs {
+        causes,
+        closing_since: Some(T0),
+        clock: Clock::default(),
+        audible: true,
+        fallback_ready: true,
+        now: at(now),
+    }
+}
+fn started(causes: Causes, started: i64, now: i64) -> Inputs {
+    Inputs {
+        clock: clock(Some(started), None),
+        ..inputs(causes, now)
+    }
+}
+fn clock(started: Option<i64>, held_since: Option<i64>) -> Clock {
+    Clock {
+        started: started.map(at),
+        held_since: held_since.map(at),
+    }
+}
+fn running(seconds: i64) -> Deadline {
+    Deadline::Running { at: at(seconds) }
+}
+const DEAF: Deadline = Deadline::Held(Held::ProxiesUnreachable);
+const NOWHERE: Deadline = Deadline::Held(Held::NoFallbackAvailable);
+
+#[rstest]
+// Whether players are moved.
+#[case::no_cause(inputs(Causes::default(), 0), POLICY, false, clock(None, None), Deadline::None)]
+#[case::no_cause_any_more(started(Causes::default(), 0, 5), POLICY, false, clock(None, None), Deadline::None)]
+#[case::retiring_leaves_them_alone(inputs(causes(|c| c.retiring = true), 500), POLICY, false, clock(None, None), Deadline::None)]
+#[case::told_to_move_at_once(inputs(deleted(), 0), POLICY, true, clock(Some(0), None), running(60))]
+#[case::may_finish_first(inputs(deleted(), 29), PATIENT, false, clock(None, None), Deadline::None)]
+#[case::moved_after_that(inputs(deleted(), 30), PATIENT, true, clock(Some(30), None), running(90))]
+#[case::not_stopped_by_a_longer_patience(started(deleted(), 0, 10), PATIENT, true, clock(Some(0), None), running(60))]
+#[case::a_node(inputs(node(), 0), POLICY, true, clock(Some(0), None), running(60))]
+#[case::a_request(inputs(requested(0), 0), POLICY, true, clock(Some(0), None), running(60))]
+// The deadline.
+#[case::almost_there(started(node(), 0, 59), POLICY, true, clock(Some(0), None), running(60))]
+#[case::passed(started(node(), 0, 60), POLICY, true, clock(Some(0), None), Deadline::Passed)]
+#[case::held_by_policy(
+    started(node(), 0, 60),
+    HOLD,
+    true,
+    clock(Some(0), None),
+    Deadline::Held(Held::ByPolicy)
+)]
+#[case::deletion_is_held_by_policy_too(
+    started(deleted(), 0, 60),
+    HOLD,
+    true,
+    clock(Some(0), None),
+    Deadline::Held(Held::ByPolicy)
+)]
+// What holds the clock.
+#[case::nobody_hears(Inputs { audible: false, ..started(node(), 0, 10) }, POLICY, true, clock(Some(0), Some(10)), DEAF)]
+#[case::nobody_hears_past_the_time(Inputs { audible: false, ..started(node(), 0, 500) }, POLICY, true, clock(Some(0), Some(500)), DEAF)]
+#[case::nobody_hears_of_a_deletion(Inputs { audible: false, ..started(deleted(), 0, 10) }, POLICY, true, clock(Some(0), Some(10)), DEAF)]
+#[case::nowhere_to_go(Inputs { fallback_ready: false, ..started(node(), 0, 10) }, POLICY, true, clock(Some(0), Some(10)), NOWHERE)]
+#[case::nowhere_to_go_at_a_request(Inputs { fallback_ready: false, ..inputs(requested(0), 0) }, POLICY, true, clock(Some(0), Some(0)), NOWHERE)]
+#[case::nowhere_to_go_at_a_deletion(Inputs { fallback_ready: false, ..started(deleted(), 0, 10) }, POLICY, true, clock(Some(0), None), running(60))]
+#[case::still_nowhere(Inputs { fallback_ready: false, clock: clock(Some(0), Some(10)), ..inputs(node(), 300) }, POLICY, true, clock(Some(0), Some(10)), NOWHERE)]
+#[case::goes_on_where_it_stood(Inputs { clock: clock(Some(0), Some(10)), ..inputs(node(), 300) }, POLICY, true, clock(Some(290), None), running(350))]
+#[case::a_new_leader_charges_nothing(Inputs { clock: Clock::taken_over(Some(at(0))), ..inputs(node(), 300) }, POLICY, true, clock(Some(300), None), running(360))]
+fn drains(
+    #[case] inputs: Inputs,
+    #[case] policy: Policy,
+    #[case] moving: bool,
+    #[case] clock: Clock,
+    #[case] deadline: Deadline,
+) {
+    let decision = decide(&inputs, &policy);
+    assert_eq!(
+        (decision.moving, decision.clock, decision.deadline),
+        (moving, clock, deadline)
+    );
+}
+
+#[rstest]
+#[case::nothing(inputs(Causes::default(), 0), POLICY, None)]
+#[case::patience(inputs(deleted(), 0), PATIENT, Some(30))]
+#[case::the_deadline(inputs(node(), 0), POLICY, Some(60))]
+#[case::the_request_s_end(inputs(requested(-590), 0), POLICY, Some(10))]
+#[case::the_earlier_of_both(inputs(requested(0), 0), POLICY, Some(60))]
+#[case::held_needs_no_wake(Inputs { audible: false, ..inputs(node(), 0) }, POLICY, None)]
+fn looks_again(#[case] inputs: Inputs, #[case] policy: Policy, #[case] seconds: Option<i64>) {
+    assert_eq!(decide(&inputs, &policy).wake, seconds.map(at));
+}
+
+#[rstest]
+#[case::empty(node(), 0, true, false, Some(SealReason::Empty))]
+#[case::not_empty(node(), 0, false, false, None)]
+#[case::deadline(node(), 60, false, false, Some(SealReason::Deadline))]
+#[case::overridden(node(), 0, false, true, Some(SealReason::Override))]
+#[case::empty_says_more_than_the_others(node(), 60, true, true, Some(SealReason::Empty))]
+#[case::never_without_a_cause(Causes::default(), 600, true, true, None)]
+#[case::retiring_and_empty(causes(|c| c.retiring = true), 0, true, false, Some(SealReason::Empty))]
+#[case::retiring_has_no_deadline(causes(|c| c.retiring = true), 6000, false, false, None)]
+fn seals(
+    #[case] causes: Causes,
+    #[case] now: i64,
+    #[case] empty: bool,
+    #[case] overridden: bool,
+    #[case] want: Option<SealReason>,
+) {
+    let decision = decide(&started(causes, 0, now), &POLICY);
+    assert_eq!(seal(&decision, empty, overridden), want);
+}
+
+proptest! {
+    /// Whatever comes and goes, the deadline passes only after its clock ran for the whole timeout.
+    #[test]
+    fn the_deadline_needs_its_whole_time(steps in prop::collection::vec((1_i64..20, any::<bool>(), any::<bool>()), 1..40)) {
+        let (mut clock, mut now, mut ran) = (Clock::default(), 0, 0);
+        let mut counting = false;
+        for (seconds, audible, fallback_ready) in steps {
+            now += seconds;
+            if counting { ran += seconds; }
+            let decision = decide(&Inputs { clock, audible, fallback_ready, ..inputs(node(), now) }, &POLICY);
+            if decision.deadline == Deadline::Passed {
+                prop_assert!(ran >= 60, "after {ran} s");
+                break;
+            }
+            clock = decision.clock;
+            counting = clock.held_since.is_none();
+        }
+    }
+
+    /// A group that says to wait never has its players disconnected.
+    #[test]
+    fn hold_holds(now in 0_i64..100_000, begun in prop::option::of(0_i64..100), audible in any::<bool>(), fallback_ready in any::<bool>()) {
+        let inputs = Inputs { clock: clock(begun, None), audible, fallback_ready, ..inputs(deleted(), now) };
+        prop_assert_ne!(decide(&inputs, &HOLD).deadline, Deadline::Passed);
+    }
+}
