@@ -164,12 +164,12 @@ impl Authority {
             .checked_sub(BACKDATE)
             .and_then(|left| now.checked_add(left).ok())
             .ok_or(IssueError::Time(now))?;
-        let named = CertificateParams::new(names).map_err(|source| IssueError::Crypto {
+        let with_names = CertificateParams::new(names).map_err(|source| IssueError::Crypto {
             what: "write the names of the leaf",
             source,
         })?;
         let mut params = params(common_name, now, end)?;
-        params.subject_alt_names = named.subject_alt_names;
+        params.subject_alt_names = with_names.subject_alt_names;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -86,7 +86,7 @@ pub fn first_transitions(now: jiff::Timestamp) -> u64 {
 
 fn later(from: Instant, by: Duration) -> Instant {
     // A promise beyond what the clock can hold (a hostile object) is cut to a day.
-    from.checked_add(by).unwrap_or_else(|| from + Duration::from_secs(86_400))
+    from.checked_add(by).unwrap_or_else(|| from + Duration::from_hours(24))
 }
 
 #[cfg(test)]

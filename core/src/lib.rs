@@ -2,6 +2,7 @@
 
 pub mod door;
 pub mod ledger;
+pub mod rollout;
 pub mod rotation;
 pub mod admission;
 pub mod eviction;

@@ -16,13 +16,17 @@ fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex
         .chars()
         .filter(|c| !c.is_whitespace())
-        .map(|c| c.to_digit(16).expect("a hex digit") as u8)
+        .map(|c| u8::try_from(c.to_digit(16).expect("a hex digit")).expect("below 16"))
         .collect();
     assert!(digits.len().is_multiple_of(2), "odd number of hex digits in {hex}");
-    digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect()
+    digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| (byte << 4) | digit))
+        .collect()
 }
 
 /// Encodes to exactly these bytes, and these bytes decode to exactly this message.
+#[allow(clippy::needless_pass_by_value)] // cases read better without a `&` each
 fn golden<M: Message + Default + PartialEq + std::fmt::Debug>(hex: &str, message: M) {
     let want = bytes(hex);
     assert_eq!(message.encode_to_vec(), want, "encoding of {message:?}");

@@ -168,7 +168,7 @@ async fn a_release_hands_over_at_once_and_raises_the_epoch() {
     tokio::time::sleep(S(30)).await;
     assert!(!waiting.is_finished(), "a renews");
     release.cancel();
-    let second = tokio::time::timeout(S(3), waiting)
+    let second = tokio::time::timeout(Duration::from_millis(2_100), waiting)
         .await
         .expect("within one retry")
         .expect("no panic");

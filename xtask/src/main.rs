@@ -1,2 +1,71 @@
-//! The project's commands.
-fn main() {}
+//! The project's commands: `cargo xtask --help`.
+//!
+//! ```text
+//!  test         what CI runs, step by step
+//!  demo         a real drain that waits for players
+//!  cluster      a private Kubernetes to play with
+//!  kubernetes   builds what clusters are made of
+//! ```
+
+mod cluster;
+mod demo;
+mod orphans;
+mod steps;
+mod test;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The project's commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run what CI runs, step by step, up to the first failure.
+    Test(test::Args),
+    /// Start a private Kubernetes to play with, until Ctrl-C.
+    Cluster(cluster::Args),
+    /// Watch a real `kubectl drain` wait for players.
+    Demo(demo::Args),
+    /// Build Kubernetes, helm and kwok from source, once; says where they are.
+    Kubernetes,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // While a cluster starts, kube says at each try that nobody answers yet; whoever waits for that says so in the end.
+    let filter = tracing_subscriber::EnvFilter::new("warn,kube_client::client::builder=off");
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    match run(Args::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Test(args) => test::run(&args).await,
+        Command::Cluster(args) => cluster::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::Kubernetes => {
+            let binaries = spawnery_tests::kubernetes::binaries().await?;
+            say(&binaries.directory().display().to_string());
+            Ok(())
+        }
+    }
+}
+
+/// What a person who typed a command reads.
+#[expect(clippy::print_stderr, reason = "this is a command line tool")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}

@@ -45,6 +45,10 @@ pub mod reason {
     pub const POD_NAME_CONFLICT: &str = "PodNameConflict";
     /// Accepted: the predecessor's pod still holds the name.
     pub const POD_NAME_TERMINATING: &str = "PodNameTerminating";
+    /// Accepted: the API server refuses the pod (pod security, quota, a value that cannot be).
+    pub const POD_REJECTED: &str = "PodRejected";
+    /// Accepted: this version does not do that yet.
+    pub const NOT_IMPLEMENTED_IN_THIS_VERSION: &str = "NotImplementedInThisVersion";
     /// Accepted: the CA bundle or ServiceAccounts of the namespace are missing.
     pub const NAMESPACE_NOT_BOOTSTRAPPED: &str = "NamespaceNotBootstrapped";
     /// Accepted: the way to expose the group is not known to this version.

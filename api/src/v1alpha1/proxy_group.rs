@@ -33,7 +33,11 @@ pub const DEFAULT_PLAYER_LIMIT: i32 = 500;
     printcolumn(name = "Players", type_ = "integer", json_path = ".status.connectedPlayers"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("self.networkRef == oldSelf.networkRef").message("spec.networkRef is immutable"))]
+#[x_kube(validation = Rule::new("self.networkRef == oldSelf.networkRef")
+    .message(Message::Expression(
+        "'spec.networkRef is immutable: it is ' + oldSelf.networkRef.name + ' and cannot become ' + self.networkRef.name"
+            .into()))
+    .field_path(".networkRef"))]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyGroupSpec {
     /// The Network that the group belongs to. Cannot be changed.
@@ -69,19 +73,33 @@ pub struct ProxyGroupSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(
     validation = Rule::new("self.type != 'NodePort' || has(self.nodePort)")
-        .message("expose.nodePort is required for type NodePort"),
+        .message("expose.nodePort is required for type NodePort")
+        .field_path(".nodePort")
+        .reason(Reason::FieldValueRequired),
     validation = Rule::new("self.type != 'HostPort' || has(self.hostPort)")
-        .message("expose.hostPort is required for type HostPort"),
+        .message("expose.hostPort is required for type HostPort")
+        .field_path(".hostPort")
+        .reason(Reason::FieldValueRequired),
     validation = Rule::new("self.type != 'ClusterIP' || has(self.clusterIP)")
-        .message("expose.clusterIP is required for type ClusterIP"),
+        .message("expose.clusterIP is required for type ClusterIP")
+        .field_path(".clusterIP")
+        .reason(Reason::FieldValueRequired),
     validation = Rule::new("self.type == 'LoadBalancer' || !has(self.loadBalancer)")
-        .message("expose.loadBalancer is only allowed for type LoadBalancer"),
+        .message(Message::Expression("'expose.loadBalancer is only allowed for type LoadBalancer, not ' + self.type".into()))
+        .field_path(".loadBalancer")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type == 'NodePort' || !has(self.nodePort)")
-        .message("expose.nodePort is only allowed for type NodePort"),
+        .message(Message::Expression("'expose.nodePort is only allowed for type NodePort, not ' + self.type".into()))
+        .field_path(".nodePort")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type == 'HostPort' || !has(self.hostPort)")
-        .message("expose.hostPort is only allowed for type HostPort"),
+        .message(Message::Expression("'expose.hostPort is only allowed for type HostPort, not ' + self.type".into()))
+        .field_path(".hostPort")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type == 'ClusterIP' || !has(self.clusterIP)")
-        .message("expose.clusterIP is only allowed for type ClusterIP"),
+        .message(Message::Expression("'expose.clusterIP is only allowed for type ClusterIP, not ' + self.type".into()))
+        .field_path(".clusterIP")
+        .reason(Reason::FieldValueForbidden),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Expose {

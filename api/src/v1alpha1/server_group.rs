@@ -32,21 +32,38 @@ use crate::conditions;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(
-    validation = Rule::new("self.type == oldSelf.type").message("spec.type is immutable"),
+    validation = Rule::new("self.type == oldSelf.type")
+        .message(Message::Expression(
+            "'spec.type is immutable: it is ' + oldSelf.type + ' and cannot become ' + self.type".into()))
+        .field_path(".type"),
     validation = Rule::new("self.type != 'Ephemeral' || !has(self.storage)")
-        .message("spec.storage is only allowed for type Persistent"),
+        .message("spec.storage is only allowed for type Persistent")
+        .field_path(".storage")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type != 'Ephemeral' || !has(self.replicas)")
-        .message("spec.replicas is only allowed for type Persistent; an Ephemeral group is sized by spec.scaling"),
+        .message("spec.replicas is only allowed for type Persistent; an Ephemeral group is sized by spec.scaling")
+        .field_path(".replicas")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type != 'Ephemeral' || has(self.scaling)")
-        .message("spec.scaling is required for type Ephemeral"),
+        .message("spec.scaling is required for type Ephemeral")
+        .field_path(".scaling")
+        .reason(Reason::FieldValueRequired),
     validation = Rule::new("self.type != 'Persistent' || !has(self.scaling)")
-        .message("spec.scaling is only allowed for type Ephemeral; a Persistent group is sized by spec.replicas"),
+        .message("spec.scaling is only allowed for type Ephemeral; a Persistent group is sized by spec.replicas")
+        .field_path(".scaling")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type != 'Persistent' || !has(self.update)")
-        .message("spec.update is only allowed for type Ephemeral"),
+        .message("spec.update is only allowed for type Ephemeral")
+        .field_path(".update")
+        .reason(Reason::FieldValueForbidden),
     validation = Rule::new("self.type != 'Persistent' || has(self.storage)")
-        .message("spec.storage is required for type Persistent"),
+        .message("spec.storage is required for type Persistent")
+        .field_path(".storage")
+        .reason(Reason::FieldValueRequired),
     validation = Rule::new("self.type != 'Persistent' || has(self.replicas)")
-        .message("spec.replicas is required for type Persistent"),
+        .message("spec.replicas is required for type Persistent")
+        .field_path(".replicas")
+        .reason(Reason::FieldValueRequired),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ServerGroupSpec {
@@ -115,7 +132,8 @@ pub enum ServerGroupType {
 /// How many servers an Ephemeral group has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = Rule::new("self.minReplicas <= self.maxReplicas")
-    .message("scaling.minReplicas must not be larger than scaling.maxReplicas"))]
+    .message("scaling.minReplicas must not be larger than scaling.maxReplicas")
+    .field_path(".minReplicas"))]
 #[serde(rename_all = "camelCase")]
 pub struct Scaling {
     /// Number of servers to keep even when nobody plays, at least 0.
@@ -158,11 +176,17 @@ impl Default for Update {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(
     validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
-        .message("storage.size must not shrink"),
+        .message(Message::Expression(
+            "'storage.size must not shrink: it is ' + string(oldSelf.size) + ', and ' + string(self.size) + ' is less'"
+                .into()))
+        .field_path(".size"),
     validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && \
         (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
-        .message("storage.storageClassName is immutable: it can be neither changed, set later nor removed"),
-    validation = Rule::new("self.accessModes == oldSelf.accessModes").message("storage.accessModes is immutable"),
+        .message("storage.storageClassName is immutable: it can be neither changed, set later nor removed")
+        .field_path(".storageClassName"),
+    validation = Rule::new("self.accessModes == oldSelf.accessModes")
+        .message("storage.accessModes is immutable")
+        .field_path(".accessModes"),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {

@@ -20,6 +20,13 @@ pub(super) struct Round {
     pub(super) spoiled: bool,
 }
 
+impl Round {
+    /// Somebody was seen, or an answer seems lost: only fresh answers count.
+    fn must_be_repeated(&self, overdue: bool) -> bool {
+        self.spoiled || (overdue && !self.pending.is_empty())
+    }
+}
+
 /// Where a door stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum State {
@@ -69,22 +76,20 @@ pub(super) enum Step {
 /// What follows from `state` in this situation. Doors that are open, being sealed or sealed stay so whatever happens.
 pub(super) fn step(state: &State, situation: Situation) -> Step {
     match state {
-        State::Open | State::Sealing | State::Sealed => Step::Stay,
-        State::Closing if situation.held => Step::Stay,
-        State::Closing => Step::Ask { confirmed_at: None },
+        State::Closing if !situation.held => Step::Ask { confirmed_at: None },
         State::Closed(_) | State::Empty { .. } if situation.held => Step::WaitForConfirmations,
-        State::Closed(_) if situation.people => Step::Stay,
-        State::Closed(round) if round.spoiled || (situation.overdue && !round.pending.is_empty()) => Step::Ask {
+        State::Closed(round) if !situation.people && round.must_be_repeated(situation.overdue) => Step::Ask {
             confirmed_at: Some(round.confirmed_at),
         },
-        State::Closed(round) if round.pending.is_empty() => Step::Empty {
+        State::Closed(round) if !situation.people && round.pending.is_empty() => Step::Empty {
             confirmed_at: round.confirmed_at,
         },
-        State::Closed(_) => Step::Stay,
         State::Empty { confirmed_at } if situation.people => Step::Ask {
             confirmed_at: Some(*confirmed_at),
         },
-        State::Empty { .. } => Step::Stay,
+        State::Open | State::Closing | State::Closed(_) | State::Empty { .. } | State::Sealing | State::Sealed => {
+            Step::Stay
+        }
     }
 }
 
@@ -124,17 +129,52 @@ mod tests {
         let table = [
             ("an open door stays", State::Open, QUIET, Step::Stay),
             ("a confirmation is missing", State::Closing, HELD, Step::Stay),
-            ("all confirmations are in", State::Closing, QUIET, Step::Ask { confirmed_at: None }),
-            ("also with people inside", State::Closing, PEOPLE, Step::Ask { confirmed_at: None }),
+            (
+                "all confirmations are in",
+                State::Closing,
+                QUIET,
+                Step::Ask { confirmed_at: None },
+            ),
+            (
+                "also with people inside",
+                State::Closing,
+                PEOPLE,
+                Step::Ask { confirmed_at: None },
+            ),
             ("an answer is missing", closed(t, &["s"], false), QUIET, Step::Stay),
             ("an answer may be lost", closed(t, &["s"], false), OVERDUE, asks_again),
             ("all answered zero", closed(t, &[], false), QUIET, empty),
             ("all answered, long ago", closed(t, &[], false), OVERDUE, empty),
-            ("zero answers, but a count says otherwise", closed(t, &[], false), PEOPLE, Step::Stay),
-            ("somebody was seen and has left", closed(t, &[], true), QUIET, asks_again),
-            ("somebody was seen and is there", closed(t, &[], true), PEOPLE, Step::Stay),
-            ("a holder turned up", closed(t, &[], false), HELD, Step::WaitForConfirmations),
-            ("a holder turned up late", is_empty.clone(), HELD, Step::WaitForConfirmations),
+            (
+                "zero answers, but a count says otherwise",
+                closed(t, &[], false),
+                PEOPLE,
+                Step::Stay,
+            ),
+            (
+                "somebody was seen and has left",
+                closed(t, &[], true),
+                QUIET,
+                asks_again,
+            ),
+            (
+                "somebody was seen and is there",
+                closed(t, &[], true),
+                PEOPLE,
+                Step::Stay,
+            ),
+            (
+                "a holder turned up",
+                closed(t, &[], false),
+                HELD,
+                Step::WaitForConfirmations,
+            ),
+            (
+                "a holder turned up late",
+                is_empty.clone(),
+                HELD,
+                Step::WaitForConfirmations,
+            ),
             ("somebody turned up late", is_empty.clone(), PEOPLE, asks_again),
             ("empty stays", is_empty, QUIET, Step::Stay),
             ("a seal that is being written stands", State::Sealing, HELD, Step::Stay),

@@ -187,7 +187,7 @@ mod tests {
         telling.told(Revision(5), t0);
         telling.told(Revision(8), t0);
         telling.new_session();
-        telling.reported(t0 + Duration::from_secs(60), Duration::from_secs(10));
+        telling.reported(t0 + Duration::from_mins(1), Duration::from_secs(10));
         assert!(telling.holds(&REMOVED));
     }
 
@@ -212,7 +212,10 @@ mod tests {
         let mut telling = Telling::default();
         telling.told(Revision(5), t0);
         let skew = Duration::from_secs(30);
-        assert_eq!(telling.process_since(t0 + Duration::from_secs(after), Some(t0), skew), want);
+        assert_eq!(
+            telling.process_since(t0 + Duration::from_secs(after), Some(t0), skew),
+            want
+        );
         assert_eq!(!telling.holds(&REMOVED), want);
     }
 }

@@ -100,9 +100,7 @@ impl Ledger {
 
     /// The agent said something that carries no count; `false` when its session is not current.
     pub fn heard(&mut self, uid: &PodUid, generation: Generation, now: Instant) -> bool {
-        self.pods
-            .get_mut(uid)
-            .is_some_and(|entry| entry.heard(generation, now))
+        self.pods.get_mut(uid).is_some_and(|entry| entry.heard(generation, now))
     }
 
     /// Takes a report; answers with the names of the servers whose sum over the proxies changed.

@@ -161,7 +161,13 @@ impl Entry {
         true
     }
 
-    pub(super) fn hello(&mut self, generation: Generation, ready: bool, capabilities: Capabilities, now: Instant) -> bool {
+    pub(super) fn hello(
+        &mut self,
+        generation: Generation,
+        ready: bool,
+        capabilities: Capabilities,
+        now: Instant,
+    ) -> bool {
         let current = self.heard(generation, now);
         if current {
             self.capabilities = capabilities;
@@ -237,7 +243,11 @@ impl Entry {
 /// How long a pod that was never heard counts as down.
 pub(crate) fn unseen_for(now: Instant, leading_since: Option<Instant>, rules: &Rules) -> Duration {
     let led = leading_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-    if led >= rules.takeover_grace() { led } else { Duration::ZERO }
+    if led >= rules.takeover_grace() {
+        led
+    } else {
+        Duration::ZERO
+    }
 }
 
 fn unsigned(count: i32) -> Result<u32, Rejected> {

@@ -116,7 +116,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             report_interval: Duration::from_secs(5),
-            hard_deadline: Duration::from_secs(600),
+            hard_deadline: Duration::from_mins(10),
             reconnect_slack: Duration::from_secs(45),
             upstream_grace: Duration::from_secs(10),
             propagation: Duration::from_secs(5),

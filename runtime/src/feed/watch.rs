@@ -118,7 +118,9 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
             }
         };
         let count = objects.len();
-        unreadable.iter().for_each(|object| self.warn(object));
+        for object in &unreadable {
+            self.warn(object);
+        }
         self.mirror.listed(objects, &unreadable);
         self.health.heard(self.clock.now());
         if !self.health.synced.send_replace(true) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::door::{DoorView, Introduction, Out, ProxyFacts, Realm, Revision, ServerWant, WantDoor};
-use crate::ledger::{Capabilities, Generation, PodUid, Report, Role, Rules, ServerCount};
+use crate::door::{DoorView, Out, ProxyFacts, Realm, Revision, ServerWant, WantDoor};
+use crate::ledger::{Capabilities, Generation, PodUid, Report, Rules};
 
 /// What is left out of the careful way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,53 +66,53 @@ pub(super) enum Op {
 }
 
 #[derive(Debug, Clone)]
-enum Said {
+pub(super) enum Said {
     Count(Report),
     Applied(Revision),
 }
 
 /// A session's two directions.
 #[derive(Debug, Default)]
-struct Link {
-    generation: u64,
-    down: VecDeque<Out>,
-    up: VecDeque<Said>,
+pub(super) struct Link {
+    pub(super) generation: u64,
+    pub(super) down: VecDeque<Out>,
+    pub(super) up: VecDeque<Said>,
 }
 
-struct Proxy {
-    uid: PodUid,
-    directory: BTreeSet<String>,
-    connecting: [i32; 2],
-    on: [i32; 2],
-    frozen: bool,
-    link: Option<Link>,
-    container_since: Timestamp,
-    unseen: VecDeque<ProxyFacts>,
+pub(super) struct Proxy {
+    pub(super) uid: PodUid,
+    pub(super) directory: BTreeSet<String>,
+    pub(super) connecting: [i32; 2],
+    pub(super) on: [i32; 2],
+    pub(super) frozen: bool,
+    pub(super) link: Option<Link>,
+    pub(super) container_since: Timestamp,
+    pub(super) unseen: VecDeque<ProxyFacts>,
     /// The node's clock against ours, in seconds; within what the rules allow.
-    clock: i64,
+    pub(super) clock: i64,
 }
 
-struct Server {
-    uid: PodUid,
-    link: Option<Link>,
-    want: WantDoor,
-    removed: bool,
+pub(super) struct Server {
+    pub(super) uid: PodUid,
+    pub(super) link: Option<Link>,
+    pub(super) want: WantDoor,
+    pub(super) removed: bool,
     /// What the counts said when the door began to close.
-    empty_at_close: bool,
+    pub(super) empty_at_close: bool,
 }
 
 pub(super) struct World {
-    guard: Guard,
-    realm: Realm,
-    now: Instant,
-    begun: Instant,
-    generation: u64,
-    pods: u64,
-    proxies: Vec<Proxy>,
-    servers: Vec<Server>,
+    pub(super) guard: Guard,
+    pub(super) realm: Realm,
+    pub(super) now: Instant,
+    pub(super) begun: Instant,
+    pub(super) generation: u64,
+    pub(super) pods: u64,
+    pub(super) proxies: Vec<Proxy>,
+    pub(super) servers: Vec<Server>,
 }
 
-const ALL: Capabilities = Capabilities {
+pub(super) const ALL: Capabilities = Capabilities {
     directory_revisions: true,
     report_now: true,
     server_occupancy: true,
@@ -122,7 +122,7 @@ const ALL: Capabilities = Capabilities {
 
 pub(super) const PROXIES: usize = 2;
 
-const NAMES: [&str; 2] = ["lobby-a", "lobby-b"];
+pub(super) const NAMES: [&str; 2] = ["lobby-a", "lobby-b"];
 
 impl World {
     pub(super) fn new(guard: Guard) -> Self {
@@ -139,7 +139,13 @@ impl World {
         };
         for name in NAMES {
             let uid = PodUid::from(name);
-            world.servers.push(Server { uid, link: None, want: WantDoor::Open, removed: false, empty_at_close: false });
+            world.servers.push(Server {
+                uid,
+                link: None,
+                want: WantDoor::Open,
+                removed: false,
+                empty_at_close: false,
+            });
         }
         for index in 0..PROXIES {
             let proxy = world.new_proxy(index);
@@ -223,196 +229,6 @@ impl World {
         self.check()
     }
 
-    fn connect(&mut self, p: usize, s: usize) {
-        let proxy = &mut self.proxies[p];
-        if !proxy.frozen && proxy.directory.contains(NAMES[s]) {
-            proxy.connecting[s] += 1;
-            self.say_count(p, 0);
-        }
-    }
-
-    fn arrive(&mut self, p: usize, s: usize) {
-        let proxy = &mut self.proxies[p];
-        if !proxy.frozen && proxy.connecting[s] > 0 {
-            proxy.connecting[s] -= 1;
-            proxy.on[s] += 1;
-            self.say_count(p, 0);
-            self.say_own_count(s, 0);
-        }
-    }
-
-    fn leave(&mut self, p: usize, s: usize) {
-        let proxy = &mut self.proxies[p];
-        if !proxy.frozen && proxy.on[s] > 0 {
-            proxy.on[s] -= 1;
-            self.say_count(p, 0);
-            self.say_own_count(s, 0);
-        }
-    }
-
-    fn say_count(&mut self, p: usize, nonce: u64) {
-        let proxy = &mut self.proxies[p];
-        let on = |s: usize| ServerCount {
-            server: NAMES[s].to_owned(),
-            players: proxy.on[s],
-            connecting: proxy.connecting[s],
-        };
-        let players = proxy.on.iter().chain(&proxy.connecting).sum();
-        let report = Report { players, slots: 500, nonce, servers: vec![on(0), on(1)] };
-        if let Some(link) = &mut proxy.link {
-            link.up.push_back(Said::Count(report));
-        }
-    }
-
-    fn say_own_count(&mut self, s: usize, nonce: u64) {
-        let players = self.proxies.iter().map(|proxy| proxy.on[s]).sum();
-        let report = Report { players, slots: 100, nonce, servers: Vec::new() };
-        if let Some(link) = &mut self.servers[s].link {
-            link.up.push_back(Said::Count(report));
-        }
-    }
-
-    fn pump(&mut self, p: usize) {
-        let proxy = &mut self.proxies[p];
-        if let Some(link) = &mut proxy.link {
-            let next = self.realm.next(&proxy.uid, Generation(link.generation), self.now);
-            link.down.extend(next);
-        }
-    }
-
-    /// One message reaches the proxy, which counts what it decided before and confirms only then.
-    fn deliver(&mut self, p: usize) {
-        let proxy = &mut self.proxies[p];
-        if proxy.frozen {
-            return;
-        }
-        let Some(out) = proxy.link.as_mut().and_then(|link| link.down.pop_front()) else {
-            return;
-        };
-        let revision = match out {
-            Out::FullSync { revision, servers } => {
-                proxy.directory = servers.into_iter().map(|server| server.name).collect();
-                revision
-            }
-            Out::Register { revision, server } => {
-                proxy.directory.insert(server.name);
-                revision
-            }
-            Out::Unregister { revision, name } => {
-                proxy.directory.remove(&name);
-                revision
-            }
-            Out::ReportNow { nonce } => return self.say_count(p, nonce),
-            Out::Drain { .. } | Out::SetReady(_) | Out::Door { .. } => return,
-        };
-        self.say_count(p, 0);
-        if let Some(link) = &mut self.proxies[p].link {
-            link.up.push_back(Said::Applied(revision));
-        }
-    }
-
-    fn hear(&mut self, p: usize) {
-        let proxy = &mut self.proxies[p];
-        let Some(link) = &mut proxy.link else { return };
-        let generation = Generation(link.generation);
-        match link.up.pop_front() {
-            Some(Said::Count(report)) => {
-                self.realm.report(&proxy.uid, generation, &report, self.now).unwrap();
-            }
-            Some(Said::Applied(revision)) => {
-                self.realm.directory_applied(&proxy.uid, generation, revision, self.now);
-            }
-            None => {}
-        }
-    }
-
-    fn serve(&mut self, s: usize) {
-        let server = &mut self.servers[s];
-        let Some(link) = &mut server.link else { return };
-        let generation = Generation(link.generation);
-        link.down.extend(self.realm.next(&server.uid, generation, self.now));
-        let asked = link.down.pop_front();
-        if let Some(Said::Count(report)) = link.up.pop_front() {
-            self.realm.report(&server.uid, generation, &report, self.now).unwrap();
-        }
-        if let Some(Out::ReportNow { nonce }) = asked {
-            self.say_own_count(s, nonce);
-        }
-    }
-
-    pub(super) fn removed(&self) -> u32 {
-        self.servers.iter().map(|server| u32::from(server.removed)).sum()
-    }
-
-    fn flush_all(&mut self) {
-        (0..PROXIES).for_each(|p| self.flush(p));
-        for _ in 0..20 {
-            self.serve(0);
-            self.serve(1);
-        }
-    }
-
-    fn flush(&mut self, p: usize) {
-        for _ in 0..12 {
-            self.pump(p);
-            self.deliver(p);
-            self.hear(p);
-            self.hear(p);
-        }
-    }
-
-    fn cut(&mut self, p: usize) {
-        let proxy = &mut self.proxies[p];
-        if let Some(link) = proxy.link.take() {
-            self.realm.leave(&proxy.uid, Generation(link.generation), self.now);
-        }
-    }
-
-    fn dial(&mut self, p: usize) {
-        if self.proxies[p].frozen {
-            return;
-        }
-        self.generation += 1;
-        let generation = self.generation;
-        let proxy = &mut self.proxies[p];
-        proxy.link = Some(Link { generation, ..Link::default() });
-        let who = Introduction {
-            uid: proxy.uid.clone(),
-            name: proxy.uid.to_string(),
-            group: "edge".to_owned(),
-            role: Role::Proxy,
-        };
-        self.realm.join(&who, Generation(generation), self.now);
-        self.realm.hello(&who.uid, Generation(generation), false, ALL, self.now);
-        self.say_count(p, 0);
-    }
-
-    fn cut_server(&mut self, s: usize) {
-        let server = &mut self.servers[s];
-        if let Some(link) = server.link.take() {
-            self.realm.leave(&server.uid, Generation(link.generation), self.now);
-        }
-    }
-
-    fn dial_server(&mut self, s: usize) {
-        if self.servers[s].removed {
-            return;
-        }
-        self.generation += 1;
-        let generation = self.generation;
-        let server = &mut self.servers[s];
-        server.link = Some(Link { generation, ..Link::default() });
-        let who = Introduction {
-            uid: server.uid.clone(),
-            name: NAMES[s].to_owned(),
-            group: "lobby".to_owned(),
-            role: Role::Server,
-        };
-        self.realm.join(&who, Generation(generation), self.now);
-        self.realm.hello(&who.uid, Generation(generation), true, ALL, self.now);
-        self.say_own_count(s, 0);
-    }
-
     fn restart(&mut self, p: usize) {
         self.cut(p);
         let clock = self.proxies[p].clock;
@@ -442,7 +258,11 @@ impl World {
         self.realm.forget(&gone, self.now);
         self.proxies[p] = self.new_proxy(p);
         let wall = self.wall(0);
-        let facts = ProxyFacts { started: false, container_since: None, ..facts(&self.proxies[p]) };
+        let facts = ProxyFacts {
+            started: false,
+            container_since: None,
+            ..facts(&self.proxies[p])
+        };
         self.realm.observe_proxy(facts, self.now, wall);
     }
 
@@ -480,7 +300,10 @@ impl World {
             let uid = self.servers[s].uid.clone();
             self.realm.forget(&uid, self.now);
             self.realm.want(want(s, &self.servers[s]), self.now);
-            let open = ServerWant { door: WantDoor::Open, ..want(s, &self.servers[s]) };
+            let open = ServerWant {
+                door: WantDoor::Open,
+                ..want(s, &self.servers[s])
+            };
             self.realm.want(open, self.now);
         } else {
             self.want(s, WantDoor::Open);
@@ -521,7 +344,12 @@ impl World {
     }
 
     fn take_over(&mut self) {
-        self.realm = Realm::new("game", Rules::default(), Some(self.now), self.guard == Guard::ForgetEarlierLeader);
+        self.realm = Realm::new(
+            "game",
+            Rules::default(),
+            Some(self.now),
+            self.guard == Guard::ForgetEarlierLeader,
+        );
         for proxy in &mut self.proxies {
             proxy.link = None;
         }

@@ -14,17 +14,21 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::directory::{Directory, Listing};
+use super::directory::Directory;
 use super::facts::{Change, ChangeKind, DoorView, ProxyFacts, ServerWant, WantDoor};
 use super::machine::State;
 use super::outbox::Talk;
 use super::telling::{Place, Telling};
 use crate::ledger::{Entry, Ledger, PodUid, Role, Rules};
 
+mod doors;
+mod drains;
 mod judge;
 mod send;
 mod session;
 mod view;
+
+use drains::Drain;
 
 pub use session::Introduction;
 
@@ -58,13 +62,6 @@ impl Proxy {
             gone: false,
         }
     }
-}
-
-/// A drain in force, or one that was stopped since the last full round.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Drain {
-    number: u64,
-    active: bool,
 }
 
 /// What controllers were last told of a pod.
@@ -296,64 +293,6 @@ impl Realm {
         self.settle(now);
     }
 
-    /// Takes the way back away, before the seal is written: `false`, and nothing happens, when the door is not known to
-    /// be empty. With `anyway` (a deadline or an override) the state of the door does not matter.
-    pub fn claim_seal(&mut self, uid: &PodUid, anyway: bool, now: Instant) -> bool {
-        let claimed = self.door(uid).is_some_and(|door| match door {
-            State::Empty { .. } | State::Sealing => true,
-            State::Open | State::Closing | State::Closed(_) => anyway,
-            State::Sealed => false,
-        });
-        if claimed {
-            self.shut_for_good(uid, State::Sealing, now);
-        }
-        claimed
-    }
-
-    /// The seal is written, or was found written.
-    pub fn mark_sealed(&mut self, uid: &PodUid, now: Instant) {
-        if self.door(uid).is_none() {
-            self.sealed_before.insert(uid.clone());
-            return;
-        }
-        self.shut_for_good(uid, State::Sealed, now);
-    }
-
-    /// The seal was surely not written: the door is closed as before and proves its emptiness anew.
-    pub fn abandon_seal(&mut self, uid: &PodUid, now: Instant) {
-        if self.door(uid) == Some(&State::Sealing) {
-            self.put_door(uid, State::Closing);
-        }
-        self.dirty.insert(uid.clone());
-        self.settle(now);
-    }
-
-    /// Tells every proxy to move the players off a server, now and whenever it (re)joins, until stopped.
-    pub fn drain(&mut self, from_server: &str) {
-        if self.drains.get(from_server).is_some_and(|drain| drain.active) {
-            return;
-        }
-        self.number_drain(from_server, true);
-    }
-
-    /// Stops moving players off a server.
-    pub fn stop_drain(&mut self, from_server: &str) {
-        if self.drains.get(from_server).is_some_and(|drain| drain.active) {
-            self.number_drain(from_server, false);
-        }
-    }
-
-    /// Sends every proxy the full directory again, and with it the drains and its readiness.
-    pub fn resync(&mut self) {
-        self.drains.retain(|_, drain| drain.active);
-        for uid in self.proxies.keys() {
-            if let Some(outbox) = self.talks.get_mut(uid).and_then(|talk| talk.outbox.as_mut()) {
-                outbox.resync = true;
-                self.wake.insert(uid.clone());
-            }
-        }
-    }
-
     /// Time has passed: counts grow stale, answers overdue, propagation ends.
     pub fn tick(&mut self, now: Instant) {
         if self.excuse_unstarted(now) {
@@ -372,80 +311,6 @@ impl Realm {
         }
     }
 
-    fn number_drain(&mut self, from_server: &str, active: bool) {
-        self.drain_number = self.drain_number.saturating_add(1);
-        let drain = Drain {
-            number: self.drain_number,
-            active,
-        };
-        self.drains.insert(from_server.to_owned(), drain);
-        self.wake_proxies();
-    }
-
-    fn open_server(&mut self, uid: &PodUid) {
-        let Some(server) = self.servers.get_mut(uid) else {
-            return;
-        };
-        let listing = Listing {
-            name: server.want.name.clone(),
-            address: server.want.address.clone(),
-            group: server.want.group.clone(),
-            uid: uid.clone(),
-        };
-        let replaced = self
-            .directory
-            .get(&listing.name)
-            .filter(|before| before.uid != *uid)
-            .map(|before| before.uid.clone());
-        if let Some(revision) = self.directory.put(listing) {
-            server.place.first_open.get_or_insert(revision);
-            self.ledger.mark_routable(uid);
-            if let Some(before) = replaced {
-                if let Some(server) = self.servers.get_mut(&before) {
-                    server.place.removed_at = revision;
-                }
-                self.put_door(&before, State::Closing);
-                self.dirty.insert(before);
-            }
-            self.wake_proxies();
-        }
-        self.put_door(uid, State::Open);
-        self.own_door(uid, false);
-    }
-
-    fn close_server(&mut self, uid: &PodUid) {
-        let Some(server) = self.servers.get_mut(uid) else {
-            return;
-        };
-        if let Some(revision) = self.directory.remove(&server.want.name, uid) {
-            server.place.removed_at = revision;
-            self.wake_proxies();
-        }
-        self.put_door(uid, State::Closing);
-        self.own_door(uid, true);
-    }
-
-    fn shut_for_good(&mut self, uid: &PodUid, state: State, now: Instant) {
-        if self.servers.get(uid).is_some_and(|server| server.door == State::Open) {
-            self.close_server(uid);
-        }
-        if self.proxies.contains_key(uid) {
-            self.set_ready(uid, false, now);
-        }
-        if self.door(uid).is_some_and(|door| *door != State::Sealed) {
-            self.put_door(uid, state);
-        }
-        self.own_door(uid, true);
-        self.dirty.insert(uid.clone());
-        self.settle(now);
-    }
-
-    fn own_door(&mut self, uid: &PodUid, closed: bool) {
-        if self.talks.entry(uid.clone()).or_default().own_door.want(closed) {
-            self.wake.insert(uid.clone());
-        }
-    }
-
     fn drop_pod(&mut self, uid: &PodUid, now: Instant) {
         self.proxies.remove(uid);
         self.talks.remove(uid);
@@ -459,29 +324,6 @@ impl Realm {
             {
                 self.dirty.insert(of);
             }
-        }
-    }
-
-    fn door(&self, uid: &PodUid) -> Option<&State> {
-        let server = self.servers.get(uid).map(|server| &server.door);
-        server.or_else(|| self.proxies.get(uid).map(|proxy| &proxy.door))
-    }
-
-    fn door_mut(&mut self, uid: &PodUid) -> Option<&mut State> {
-        match self.servers.get_mut(uid) {
-            Some(server) => Some(&mut server.door),
-            None => self.proxies.get_mut(uid).map(|proxy| &mut proxy.door),
-        }
-    }
-
-    fn put_door(&mut self, uid: &PodUid, state: State) {
-        if state.is_shut() {
-            self.shut.insert(uid.clone());
-        } else {
-            self.shut.remove(uid);
-        }
-        if let Some(door) = self.door_mut(uid) {
-            *door = state;
         }
     }
 

@@ -29,7 +29,9 @@ impl Realm {
                 return None;
             }
             let directory = self.next_directory(uid, now);
-            let fleet = directory.or_else(|| self.next_drain(uid, can)).or_else(|| self.next_ready(uid));
+            let fleet = directory
+                .or_else(|| self.next_drain(uid, can))
+                .or_else(|| self.next_ready(uid));
             if fleet.is_some() {
                 return fleet;
             }
@@ -65,7 +67,13 @@ impl Realm {
         let groups = &self.proxies.get(uid)?.facts.fallback_groups;
         let outbox = self.talks.get_mut(uid)?.outbox.as_mut()?;
         // An upstream agent knows no way to stop, and one without targets has nothing to be told.
-        let said = |active: bool| if active { !groups.is_empty() } else { can.directory_revisions };
+        let said = |active: bool| {
+            if active {
+                !groups.is_empty()
+            } else {
+                can.directory_revisions
+            }
+        };
         let (from_server, drain) = self
             .drains
             .iter()

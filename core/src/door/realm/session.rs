@@ -140,11 +140,11 @@ impl Realm {
             talk.outbox = None;
         }
         let known = self.servers.contains_key(uid) || self.proxies.get(uid).is_some_and(|proxy| !proxy.gone);
-        if !known {
+        if known {
+            self.dirty.insert(uid.clone());
+        } else {
             self.drop_pod(uid, now);
             self.touch_shut_doors();
-        } else {
-            self.dirty.insert(uid.clone());
         }
         self.settle(now);
     }
@@ -217,12 +217,7 @@ impl Realm {
 }
 
 /// Takes one pod's count for one door's round; `true` when the round changed.
-fn take(
-    door: &mut State,
-    from: &PodUid,
-    people: u32,
-    answers: &impl Fn(&Round) -> bool,
-) -> bool {
+fn take(door: &mut State, from: &PodUid, people: u32, answers: &impl Fn(&Round) -> bool) -> bool {
     let State::Closed(round) = door else {
         return false;
     };

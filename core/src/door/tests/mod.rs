@@ -1,0 +1,5 @@
+//! Doors of one namespace, step by step.
+
+mod closing;
+mod fleet;
+mod scene;

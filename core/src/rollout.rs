@@ -1,0 +1,142 @@
+//! Which proxies of a group stay, which leave, and how one that leaves goes.
+//!
+//! Players cannot be moved from one proxy to another: a proxy that leaves lets nobody new in and waits. So new proxies come
+//! first, and a door is closed when enough others are ready, or when it has been asked for longer than anybody can be
+//! expected to wait for a replacement that finds no node.
+
+mod leaving;
+
+pub use leaving::{DoorState, HandOver, Leaving, Step, hand_over};
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// A proxy that others want gone closes after so long, also without a replacement: otherwise the last two nodes of a
+/// cluster could never be drained.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a proxy must leave, whatever the group's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Its group is being deleted.
+    GroupDeleted,
+    /// Somebody asked to evict it and still does.
+    EvictionRequested,
+    /// Its node is cordoned or tainted for a drain.
+    NodeDeparting,
+    /// It is sealed, which is final.
+    Sealed,
+}
+
+/// One proxy pod that is not being deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// Name of the pod.
+    pub name: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether the kubelet says it is ready.
+    pub ready: bool,
+    /// Whether it was made from other inputs than a new one would be.
+    pub outdated: bool,
+    /// Why it must leave, if it must.
+    pub cause: Option<Cause>,
+    /// For how long we have known of the cause.
+    pub caused_for: Duration,
+    /// Whether its door was told to close in an earlier pass.
+    pub marked: bool,
+    /// Whether its count is fresh.
+    pub trusted: bool,
+    /// Players on it, as last reported.
+    pub players: u32,
+}
+
+/// What a group wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Pods to keep.
+    pub replicas: u32,
+    /// Pods whose creation was asked for and does not show yet.
+    pub creating: u32,
+    /// Whether the group is being deleted.
+    pub deleting: bool,
+}
+
+/// What to do about a group's proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Pods to create.
+    pub create: u32,
+    /// Names of the pods whose doors are to be closed; all others are to be open.
+    pub closed: Vec<String>,
+}
+
+/// Decides over all proxies of a group that are neither terminating nor dead.
+pub fn decide(proxies: &[Proxy], wanted: Wanted) -> Decision {
+    if wanted.deleting {
+        return Decision { create: 0, closed: proxies.iter().map(|proxy| proxy.name.clone()).collect() };
+    }
+    let replicas = count(wanted.replicas);
+    let staying: Vec<&Proxy> = proxies.iter().filter(|proxy| proxy.cause.is_none()).collect();
+    let surge = usize::from(staying.iter().any(|proxy| proxy.outdated));
+    let target = replicas.saturating_add(surge);
+    let create = target.saturating_sub(staying.len()).saturating_sub(count(wanted.creating));
+
+    let mut closed: Vec<&Proxy> = kept_marks(&staying, replicas);
+    let mut open_and_ready = proxies.iter().filter(|proxy| proxy.ready && !is_in(&closed, proxy)).count();
+    for proxy in picked(proxies.iter().filter(|proxy| proxy.cause.is_some())) {
+        let nobody_misses_it = !proxy.ready || open_and_ready > replicas;
+        if proxy.marked || proxy.cause == Some(Cause::Sealed) || nobody_misses_it || proxy.caused_for >= PATIENCE {
+            open_and_ready = open_and_ready.saturating_sub(usize::from(proxy.ready));
+            closed.push(proxy);
+        }
+    }
+    // One thing at a time: what is on its way out has to be gone before the next one is chosen.
+    if closed.is_empty() {
+        closed.extend(nominated(&staying, target, replicas, open_and_ready));
+    }
+    let create = u32::try_from(create).unwrap_or(u32::MAX);
+    Decision { create, closed: closed.into_iter().map(|proxy| proxy.name.clone()).collect() }
+}
+
+/// Earlier choices that still stand: those that are outdated, and of the others as many as are too many.
+fn kept_marks<'a>(staying: &[&'a Proxy], replicas: usize) -> Vec<&'a Proxy> {
+    let marked = || staying.iter().copied().filter(|proxy| proxy.marked);
+    let mut kept: Vec<_> = marked().filter(|proxy| proxy.outdated).collect();
+    let surplus = staying.len().saturating_sub(kept.len()).saturating_sub(replicas);
+    kept.extend(picked(marked().filter(|proxy| !proxy.outdated)).into_iter().take(surplus));
+    kept
+}
+
+fn nominated<'a>(staying: &[&'a Proxy], target: usize, replicas: usize, open_and_ready: usize) -> Vec<&'a Proxy> {
+    let candidates = picked(staying.iter().copied());
+    let surplus = staying.len().saturating_sub(target);
+    if surplus > 0 {
+        return candidates.into_iter().take(surplus).collect();
+    }
+    let mut outdated = candidates.into_iter().filter(|proxy| proxy.outdated);
+    let one_is_no_loss = open_and_ready > replicas || outdated.clone().any(|proxy| !proxy.ready);
+    if one_is_no_loss { outdated.next().into_iter().collect() } else { Vec::new() }
+}
+
+/// In the order in which proxies are given up: outdated, not ready, known count, fewer players, newest.
+fn picked<'a>(proxies: impl Iterator<Item = &'a Proxy>) -> Vec<&'a Proxy> {
+    let mut proxies: Vec<_> = proxies.collect();
+    proxies.sort_by(|a, b| {
+        let rank = |proxy: &Proxy| (!proxy.outdated, proxy.ready, !proxy.trusted, proxy.players);
+        rank(a).cmp(&rank(b)).then_with(|| b.created.cmp(&a.created)).then_with(|| a.name.cmp(&b.name))
+    });
+    proxies
+}
+
+fn is_in(list: &[&Proxy], proxy: &Proxy) -> bool {
+    list.iter().any(|other| other.name == proxy.name)
+}
+
+fn count(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! How a proxy that leaves goes: wait, seal, remove.
+
+use std::time::Duration;
+
+use super::Cause;
+use crate::occupancy::SealReason;
+
+/// Whoever asked for a pod's eviction gets so long to evict it once it is sealed; then it is removed all the same.
+const HAND_OVER: Duration = Duration::from_secs(10);
+
+/// Where the door of the proxy stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DoorState {
+    /// Somebody is, or may be, inside, or may still get in.
+    Shutting,
+    /// Closed, and known to be empty since.
+    Empty,
+    /// Sealed, for so long as we have known.
+    Sealed(Duration),
+}
+
+/// A proxy whose door is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaving {
+    /// Why it must leave; none when it was chosen (outdated or too many).
+    pub cause: Option<Cause>,
+    /// Its door.
+    pub door: DoorState,
+    /// For how long its door has been told to close, by the wall clock.
+    pub closing_for: Duration,
+    /// How long its players may take.
+    pub timeout: Duration,
+    /// Whether whoever is left after that is waited for.
+    pub hold: bool,
+    /// Whether an administrator lets it go whoever is on it.
+    pub overridden: bool,
+}
+
+/// What to do with a leaving proxy now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Nothing; look again after this time, or when something changes.
+    Wait(Option<Duration>),
+    /// Seal it for this reason.
+    Seal(SealReason),
+    /// Delete it.
+    Remove,
+}
+
+/// Who removes a pod that is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HandOver {
+    /// Whoever asked for its eviction, if soon.
+    ToEvictor,
+    /// We.
+    Ours,
+}
+
+/// Who removes a pod that leaves for this cause. After a restart only the seal is left to tell, and it waits.
+pub fn hand_over(cause: Option<Cause>) -> HandOver {
+    match cause {
+        Some(Cause::EvictionRequested | Cause::NodeDeparting | Cause::Sealed) => HandOver::ToEvictor,
+        Some(Cause::GroupDeleted) | None => HandOver::Ours,
+    }
+}
+
+impl Leaving {
+    /// The next step.
+    pub fn step(&self) -> Step {
+        match self.door {
+            DoorState::Sealed(known) => match hand_over(self.cause) {
+                HandOver::ToEvictor if known < HAND_OVER => Step::Wait(Some(HAND_OVER.saturating_sub(known))),
+                HandOver::ToEvictor | HandOver::Ours => Step::Remove,
+            },
+            DoorState::Empty => Step::Seal(SealReason::Empty),
+            DoorState::Shutting if self.overridden => Step::Seal(SealReason::Override),
+            DoorState::Shutting if self.hold => Step::Wait(None),
+            DoorState::Shutting if self.closing_for >= self.timeout => Step::Seal(SealReason::Deadline),
+            DoorState::Shutting => Step::Wait(Some(self.timeout.saturating_sub(self.closing_for))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const EVICTED: Option<Cause> = Some(Cause::EvictionRequested);
+
+    fn leaving(cause: Option<Cause>, door: DoorState) -> Leaving {
+        Leaving { cause, door, closing_for: SECOND, timeout: 300 * SECOND, hold: false, overridden: false }
+    }
+
+    #[rstest]
+    #[case::somebody_is_inside(leaving(None, DoorState::Shutting), Step::Wait(Some(299 * SECOND)))]
+    #[case::the_deadline_passed(
+        Leaving { closing_for: 300 * SECOND, ..leaving(EVICTED, DoorState::Shutting) },
+        Step::Seal(SealReason::Deadline)
+    )]
+    #[case::its_owner_said_hold(
+        Leaving { closing_for: 900 * SECOND, hold: true, ..leaving(EVICTED, DoorState::Shutting) },
+        Step::Wait(None)
+    )]
+    #[case::an_administrator_says_go(
+        Leaving { hold: true, overridden: true, ..leaving(EVICTED, DoorState::Shutting) },
+        Step::Seal(SealReason::Override)
+    )]
+    #[case::empty_is_empty_though_the_deadline_passed(
+        Leaving { closing_for: 300 * SECOND, ..leaving(None, DoorState::Empty) },
+        Step::Seal(SealReason::Empty)
+    )]
+    #[case::empty(leaving(None, DoorState::Empty), Step::Seal(SealReason::Empty))]
+    #[case::the_evictor_gets_its_chance(leaving(EVICTED, DoorState::Sealed(4 * SECOND)), Step::Wait(Some(6 * SECOND)))]
+    #[case::and_loses_it(leaving(EVICTED, DoorState::Sealed(HAND_OVER)), Step::Remove)]
+    #[case::a_drain_gets_it_too(
+        leaving(Some(Cause::NodeDeparting), DoorState::Sealed(SECOND)),
+        Step::Wait(Some(9 * SECOND))
+    )]
+    #[case::nobody_else_removes_what_we_chose(leaving(None, DoorState::Sealed(Duration::ZERO)), Step::Remove)]
+    #[case::nor_what_a_deleted_group_leaves(
+        leaving(Some(Cause::GroupDeleted), DoorState::Sealed(Duration::ZERO)),
+        Step::Remove
+    )]
+    fn steps(#[case] leaving: Leaving, #[case] want: Step) {
+        assert_eq!(leaving.step(), want);
+    }
+}

@@ -1,0 +1,149 @@
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+fn proxy(name: &str) -> Proxy {
+    Proxy {
+        name: name.to_owned(),
+        created: Timestamp::UNIX_EPOCH,
+        ready: true,
+        outdated: false,
+        cause: None,
+        caused_for: Duration::ZERO,
+        marked: false,
+        trusted: true,
+        players: 0,
+    }
+}
+
+fn outdated(name: &str) -> Proxy {
+    Proxy { outdated: true, ..proxy(name) }
+}
+
+fn caused(name: &str, cause: Cause) -> Proxy {
+    Proxy { cause: Some(cause), ..proxy(name) }
+}
+
+fn unready(proxy: Proxy) -> Proxy {
+    Proxy { ready: false, ..proxy }
+}
+
+fn marked(proxy: Proxy) -> Proxy {
+    Proxy { marked: true, ..proxy }
+}
+
+const EVICTED: Cause = Cause::EvictionRequested;
+
+#[rstest]
+#[case::from_nothing(vec![], 2, 2, &[])]
+#[case::enough(vec![proxy("a"), proxy("b")], 0, 2, &[])]
+#[case::one_is_missing(vec![proxy("a")], 1, 2, &[])]
+#[case::one_too_many_the_emptiest_goes(vec![Proxy { players: 3, ..proxy("a") }, proxy("b"), Proxy { players: 9, ..proxy("c") }], 0, 2, &["b"])]
+#[case::an_unready_one_goes_first(vec![proxy("a"), unready(proxy("b")), proxy("c")], 0, 2, &["b"])]
+#[case::a_known_count_goes_before_an_unknown_one(vec![Proxy { trusted: false, ..proxy("a") }, Proxy { players: 5, ..proxy("b") }, proxy("c")], 0, 2, &["c"])]
+#[case::one_more_comes_before_an_outdated_one_goes(vec![outdated("a"), outdated("b")], 1, 2, &[])]
+#[case::it_is_not_ready_yet(vec![outdated("a"), outdated("b"), unready(proxy("n"))], 0, 2, &[])]
+#[case::it_is_ready(vec![outdated("a"), outdated("b"), proxy("n")], 0, 2, &["a"])]
+#[case::one_at_a_time(vec![marked(outdated("a")), outdated("b"), proxy("n")], 0, 2, &["a"])]
+#[case::an_outdated_one_that_is_not_ready_is_no_loss(vec![outdated("a"), unready(outdated("b"))], 1, 2, &["b"])]
+#[case::the_last_outdated_one(vec![outdated("b"), proxy("n"), proxy("m")], 0, 2, &["b"])]
+#[case::done(vec![proxy("n"), proxy("m")], 0, 2, &[])]
+#[case::a_mark_is_released_when_the_group_grows(vec![marked(proxy("a")), proxy("b")], 0, 2, &[])]
+#[case::a_mark_on_an_outdated_one_stays(vec![marked(outdated("a")), proxy("b")], 1, 2, &["a"])]
+#[case::replaced_before_its_door_closes(vec![caused("a", EVICTED), proxy("b")], 1, 2, &[])]
+#[case::its_replacement_is_not_ready(vec![caused("a", EVICTED), proxy("b"), unready(proxy("n"))], 0, 2, &[])]
+#[case::its_replacement_is_ready(vec![caused("a", EVICTED), proxy("b"), proxy("n")], 0, 2, &["a"])]
+#[case::both_nodes_depart_one_replacement(vec![caused("a", Cause::NodeDeparting), caused("b", Cause::NodeDeparting), proxy("n")], 1, 2, &["a"])]
+#[case::both_nodes_depart_two_replacements(vec![caused("a", Cause::NodeDeparting), caused("b", Cause::NodeDeparting), proxy("n"), proxy("m")], 0, 2, &["a", "b"])]
+#[case::an_unready_one_is_no_loss(vec![unready(caused("a", EVICTED)), proxy("b")], 1, 2, &["a"])]
+#[case::patience_ends(vec![Proxy { caused_for: PATIENCE, ..caused("a", EVICTED) }], 1, 1, &["a"])]
+#[case::closed_stays_closed(vec![marked(caused("a", EVICTED))], 1, 1, &["a"])]
+#[case::sealed_is_closed_and_replaced(vec![caused("a", Cause::Sealed)], 1, 1, &["a"])]
+#[case::no_rollout_beside_a_drain(vec![marked(caused("a", EVICTED)), outdated("b"), proxy("n"), proxy("m"), proxy("o")], 0, 2, &["a"])]
+fn decisions(#[case] proxies: Vec<Proxy>, #[case] create: u32, #[case] replicas: u32, #[case] closed: &[&str]) {
+    let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+    assert_eq!((decision.create, decision.closed.iter().map(String::as_str).collect::<Vec<_>>().as_slice()), (create, closed));
+}
+
+#[test]
+fn what_was_asked_for_is_not_asked_for_again() {
+    assert_eq!(decide(&[], Wanted { replicas: 3, creating: 2, deleting: false }).create, 1);
+    assert_eq!(decide(&[], Wanted { replicas: 1, creating: 2, deleting: false }).create, 0);
+}
+
+#[test]
+fn a_deleted_group_closes_all_and_makes_none() {
+    let decision = decide(&[proxy("a"), outdated("b")], Wanted { replicas: 3, creating: 0, deleting: true });
+    assert_eq!(decision, Decision { create: 0, closed: vec!["a".to_owned(), "b".to_owned()] });
+}
+
+fn any_proxy(index: usize) -> impl Strategy<Value = Proxy> {
+    let cause = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(Cause::EvictionRequested)),
+        1 => Just(Some(Cause::NodeDeparting)),
+        1 => Just(Some(Cause::Sealed)),
+    ];
+    (any::<[bool; 4]>(), cause, 0..120u64, 0..40u32).prop_map(
+        move |([ready, outdated, marked, trusted], cause, seconds, players)| Proxy {
+            ready,
+            outdated,
+            marked,
+            trusted,
+            cause,
+            caused_for: Duration::from_secs(seconds),
+            players,
+            ..proxy(&format!("p{index}"))
+        },
+    )
+}
+
+proptest! {
+    /// Within one pass, doors that we have a choice about leave as many ready proxies open as are wanted.
+    #[test]
+    fn a_choice_never_leaves_too_few(
+        proxies in prop::collection::vec(any::<u8>(), 0..8).prop_flat_map(|list| {
+            (0..list.len()).map(any_proxy).collect::<Vec<_>>()
+        }),
+        replicas in 1..5u32,
+    ) {
+        let proxies: Vec<Proxy> = proxies;
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let newly_closed = |proxy: &&Proxy| decision.closed.contains(&proxy.name) && !proxy.marked;
+        let forced = |proxy: &&Proxy| proxy.cause == Some(Cause::Sealed) || (proxy.cause.is_some() && proxy.caused_for >= PATIENCE);
+        let chosen_ready = proxies.iter().filter(newly_closed).filter(|proxy| proxy.ready && !forced(proxy)).count();
+        let open = proxies.iter().filter(|proxy| proxy.ready && !decision.closed.contains(&proxy.name)).count();
+        // An outdated proxy that is not ready is replaced first, so a ready one that was chosen leaves enough.
+        prop_assert!(chosen_ready == 0 || open + 1 >= usize::try_from(replicas).unwrap() || proxies.iter().any(|proxy| !proxy.ready));
+    }
+
+    /// Every name once, and only names that are there.
+    #[test]
+    fn closed_doors_are_a_set_of_the_groups_pods(
+        proxies in prop::collection::vec(any::<u8>(), 0..8).prop_flat_map(|list| {
+            (0..list.len()).map(any_proxy).collect::<Vec<_>>()
+        }),
+        replicas in 1..5u32,
+    ) {
+        let proxies: Vec<Proxy> = proxies;
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let mut names = decision.closed.clone();
+        names.sort();
+        names.dedup();
+        prop_assert_eq!(names.len(), decision.closed.len());
+        for proxy in proxies.iter().filter(|proxy| proxy.cause == Some(Cause::Sealed)) {
+            prop_assert!(decision.closed.contains(&proxy.name));
+        }
+    }
+
+    /// The group is complete when what stays, what is asked for and what is made now is added up.
+    #[test]
+    fn the_group_is_made_whole(count in 0..6usize, replicas in 1..6u32, creating in 0..3u32) {
+        let proxies: Vec<_> = (0..count).map(|index| proxy(&format!("p{index}"))).collect();
+        let decision = decide(&proxies, Wanted { replicas, creating, deleting: false });
+        let total = u32::try_from(count).unwrap() + creating + decision.create;
+        prop_assert!(total >= replicas);
+        prop_assert!(decision.create == 0 || total == replicas);
+    }
+}

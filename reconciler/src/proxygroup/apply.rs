@@ -1,0 +1,329 @@
+//! Carries a ProxyGroup's plan out.
+//!
+//! Marks come first, because others read them before they remove a pod. A door is closed before anything is written about
+//! it; a pod is deleted only when its seal is written.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use spawnery_api::names::event::{self, action};
+use spawnery_api::names::{annotation, finalizer, label, manager};
+use spawnery_api::v1alpha1::ProxyGroup;
+use spawnery_api::view::PodView;
+use spawnery_core::expectations::Kind;
+use spawnery_core::ledger::PodUid;
+use spawnery_core::occupancy::SealReason;
+
+use super::look::Scene;
+use super::plan::{Door, Finalizer, Plan, PodId, Since, Told};
+use super::status::{self, Write};
+use super::{ProxyGroupError, Shared, create};
+use crate::{render, seal};
+
+/// How soon to look again at what another part is about to change.
+pub(super) const SHORTLY: Duration = Duration::from_millis(100);
+
+/// How a pass ended.
+pub(super) enum Done {
+    /// Something was written that the rest builds on: plan again at once.
+    Again,
+    /// Nothing is left to do now.
+    Until(Option<Duration>),
+}
+
+/// Carries a plan out, or a first part of it.
+pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, ProxyGroupError> {
+    match plan.finalizer {
+        Finalizer::Keep => {}
+        Finalizer::Add => return add_finalizer(shared, scene).await,
+        Finalizer::Release => return release(shared, scene).await,
+    }
+    let marked = plan.marks.iter().map(|(pod, marks)| async move {
+        patch_pod(shared, scene, pod, manager::OCCUPANCY, &seal::marks_patch(marks, &pod.uid), "mark a pod").await
+    });
+    try_join_all(marked).await?;
+    doors(shared, scene, &plan.doors).await?;
+    for pod in &plan.expired {
+        let patch = seal::clear_request_patch(&pod.uid);
+        patch_pod(shared, scene, pod, manager::SEAL, &patch, "clear an eviction request").await?;
+    }
+    if !scene.observed.deleting() {
+        objects(shared, scene).await?;
+    }
+    let mut sealed = false;
+    for (pod, reason) in &plan.seals {
+        sealed |= seal_pod(shared, scene, pod, *reason).await?;
+    }
+    for pod in &plan.removals {
+        remove(shared, scene, pod).await?;
+    }
+    let created = create::create(shared, scene, plan.create).await;
+    let due = write(shared, scene, &plan).await?;
+    tell(shared, scene, &plan.events);
+    // Only now, so that a pod that cannot be made hides nothing.
+    let refused = created?;
+    if sealed || refused == create::Refused::ForTheFirstTime {
+        return Ok(Done::Again);
+    }
+    let later = (refused == create::Refused::Again).then_some(create::LATER);
+    Ok(Done::Until([plan.wake, due, later].into_iter().flatten().min()))
+}
+
+/// Closing comes before its annotation, opening after it: what is written is never more open than the door.
+async fn doors(shared: &Shared, scene: &Scene, doors: &[Door]) -> Result<(), ProxyGroupError> {
+    for Door { pod, open, since } in doors {
+        let uid = PodUid::from(pod.uid.as_str());
+        if !*open {
+            shared.ctx.hub.set_ready(&uid, false);
+        }
+        if let Some(since) = since {
+            let value = match since {
+                Since::Written(at) => json!(status::second(*at).to_string()),
+                Since::Removed => Value::Null,
+            };
+            let patch = json!({"metadata": {"uid": pod.uid, "annotations": {annotation::DRAINING_SINCE: value}}});
+            patch_pod(shared, scene, pod, manager::SEAL, &patch, "note since when a door closes").await?;
+        }
+        if *open {
+            shared.ctx.hub.set_ready(&uid, true);
+        }
+    }
+    Ok(())
+}
+
+/// The objects around the pods.
+async fn objects(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> {
+    let (ctx, group) = (&shared.ctx, &scene.observed.group);
+    let config = render::proxy_config(group);
+    let found = ctx.feeds.config_maps.get(&scene.namespace, &config.name_any());
+    if !found.is_some_and(|found| render::same_config(&found, &config)) {
+        put::<ConfigMap>(shared, scene, &config, "apply the ConfigMap").await?;
+    }
+    let budget = render::proxy_budget(group, ctx.width());
+    let found = ctx.feeds.budgets.get(&scene.namespace, &budget.name_any());
+    if !found.is_some_and(|found| render::same_budget(&found, &budget)) {
+        put::<PodDisruptionBudget>(shared, scene, &budget, "apply the PodDisruptionBudget").await?;
+    }
+    service(shared, scene).await
+}
+
+async fn service(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> {
+    let (group, found) = (&scene.observed.group, scene.observed.service.as_deref());
+    match render::service(group) {
+        render::Service::Wanted(desired) => {
+            if found.is_some_and(|found| render::same_service(found, &desired)) {
+                return Ok(());
+            }
+            if let Some(found) = found {
+                take_back_annotations(shared, scene, found, &desired).await?;
+            }
+            put::<Service>(shared, scene, &desired, "apply the Service").await
+        }
+        render::Service::Unwanted => match found {
+            Some(found) if owned(found, group) => delete_service(shared, scene, found).await,
+            Some(_) | None => Ok(()),
+        },
+    }
+}
+
+fn owned(found: &Service, group: &ProxyGroup) -> bool {
+    let controlled = found.owner_references().iter().any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == group.metadata.uid.as_ref()
+    });
+    controlled && found.labels().get(label::MANAGED_BY).is_some_and(|value| value == label::MANAGED_BY_VALUE)
+}
+
+/// Annotations that an earlier version, or an earlier writer, recorded as the group's and that are wanted no more. What
+/// others put on the Service stays.
+async fn take_back_annotations(
+    shared: &Shared,
+    scene: &Scene,
+    found: &Service,
+    desired: &Service,
+) -> Result<(), ProxyGroupError> {
+    let recorded = found.annotations().get(annotation::EXPOSE_ANNOTATIONS).map(String::as_str).unwrap_or_default();
+    let mut gone: serde_json::Map<String, Value> = recorded
+        .split(',')
+        .filter(|key| found.annotations().contains_key(*key) && !desired.annotations().contains_key(*key))
+        .map(|key| (key.to_owned(), Value::Null))
+        .collect();
+    if !recorded.is_empty() && !desired.annotations().contains_key(annotation::EXPOSE_ANNOTATIONS) {
+        gone.insert(annotation::EXPOSE_ANNOTATIONS.to_owned(), Value::Null);
+    }
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let patch = json!({"metadata": {"uid": found.uid(), "annotations": gone}});
+    let written = shared.ctx.write(api.patch(&scene.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
+    written.map(drop).map_err(ProxyGroupError::call("take back annotations of the Service"))
+}
+
+async fn delete_service(shared: &Shared, scene: &Scene, found: &Service) -> Result<(), ProxyGroupError> {
+    let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let preconditions = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+    let params = DeleteParams::default().preconditions(preconditions);
+    match shared.ctx.write(api.delete(&scene.name, &params)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(source) => Err(ProxyGroupError::Call { what: "delete the Service", source }),
+    }
+}
+
+/// Applies an object that is ours. Forced: somebody else's idea of these fields would be a proxy nobody reaches.
+async fn put<K>(shared: &Shared, scene: &Scene, desired: &K, what: &'static str) -> Result<(), ProxyGroupError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Serialize,
+{
+    let api: Api<K> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let params = PatchParams::apply(manager::RECONCILER).force();
+    let written = shared.ctx.write(api.patch(&desired.name_any(), &params, &Patch::Apply(desired))).await;
+    written.map(drop).map_err(ProxyGroupError::call(what))
+}
+
+/// Seals a pod; says whether it is sealed. The claim takes the way back away before the API server is asked, and is given
+/// up only when it surely refused: after a timeout the seal may have been written, and the door stays shut.
+async fn seal_pod(shared: &Shared, scene: &Scene, pod: &PodId, reason: SealReason) -> Result<bool, ProxyGroupError> {
+    let hub = &shared.ctx.hub;
+    let uid = PodUid::from(pod.uid.as_str());
+    if !hub.claim_seal(&uid, reason != SealReason::Empty) {
+        return Ok(false);
+    }
+    match patch_pod(shared, scene, pod, manager::SEAL, &seal::seal_patch(reason, &pod.uid), "seal a pod").await {
+        Ok(true) => {
+            hub.mark_sealed(&uid);
+            let note = format!("proxy {} takes nobody in any more and may go: {}", pod.name, reason.as_str());
+            tell(shared, scene, &[Told { warning: false, reason: event::POD_SEALED, action: action::SEAL_POD, note }]);
+            Ok(true)
+        }
+        Ok(false) => {
+            hub.abandon_seal(&uid);
+            Ok(false)
+        }
+        Err(error) => {
+            if matches!(&error, ProxyGroupError::Call { source, .. } if !source.retryable()) {
+                hub.abandon_seal(&uid);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Deletes a pod with the grace that the spec gives it now.
+async fn remove(shared: &Shared, scene: &Scene, pod: &PodId) -> Result<(), ProxyGroupError> {
+    let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let grace = u32::try_from(scene.observed.group.spec.drain.timeout_seconds).unwrap_or_default();
+    let params = DeleteParams::default()
+        .grace_period(grace)
+        .preconditions(Preconditions { uid: Some(pod.uid.clone()), resource_version: None });
+    shared.expectations.lock().expect(scene.uid.clone(), &pod.name, Kind::Delete, shared.ctx.now());
+    match shared.ctx.write(api.delete(&pod.name, &params)).await {
+        Ok(_) => {
+            shared.memories.forget_pod(&pod.uid);
+            Ok(())
+        }
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(source) => Err(ProxyGroupError::Call { what: "delete a pod", source }),
+    }
+}
+
+/// `false` when the pod went, or is another one by now.
+async fn patch_pod(
+    shared: &Shared,
+    scene: &Scene,
+    pod: &PodId,
+    writer: &str,
+    patch: &Value,
+    what: &'static str,
+) -> Result<bool, ProxyGroupError> {
+    let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
+    match shared.ctx.write(api.patch_status(&pod.name, &params, &Patch::Merge(patch))).await {
+        Ok(pod) => {
+            shared.pods.wrote(pod);
+            Ok(true)
+        }
+        // Gone, another one, or (invalid) a UID that is not the object's.
+        Err(error) if error.is_not_found() || error.is_conflict() || error.is_invalid() => {
+            tracing::debug!(namespace = scene.namespace, name = pod.name, error = &error as &dyn std::error::Error,
+                "a pod went before we could {what}");
+            Ok(false)
+        }
+        Err(source) => Err(ProxyGroupError::Call { what, source }),
+    }
+}
+
+/// Writes the status where it differs. Where what differs may wait, says how long.
+async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Duration>, ProxyGroupError> {
+    let (group, now) = (&scene.observed.group, scene.observed.now);
+    let due = status::when(group.status.as_ref(), &plan.status, scene.observed.memory.written, now);
+    match due {
+        Write::Never => return Ok(None),
+        Write::After(wait) => return Ok(Some(wait)),
+        Write::Now => {}
+    }
+    let mut next = ProxyGroup::clone(group);
+    next.metadata.managed_fields = None;
+    next.status = Some(plan.status.clone());
+    let api: Api<ProxyGroup> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let params = PostParams { field_manager: Some(manager::STATUS.to_owned()), ..PostParams::default() };
+    let written = shared.ctx.write(api.replace_status(&scene.name, &params, &next)).await;
+    shared.groups.wrote(written.map_err(ProxyGroupError::call("write the status"))?);
+    shared.memories.update_group(&scene.uid, |memory| memory.written = Some(now));
+    Ok(None)
+}
+
+fn tell(shared: &Shared, scene: &Scene, events: &[Told]) {
+    let regarding = scene.observed.group.object_ref(&());
+    for Told { warning, reason, action, note } in events {
+        if *warning {
+            shared.recorder.warning(&regarding, reason, action, note.clone());
+        } else {
+            shared.recorder.normal(&regarding, reason, action, note.clone());
+        }
+    }
+}
+
+async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, ProxyGroupError> {
+    let mut finalizers = scene.observed.group.finalizers().to_vec();
+    finalizers.push(finalizer::GROUP.to_owned());
+    put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
+    Ok(Done::Again)
+}
+
+/// Lets the group go: its pods are gone.
+async fn release(shared: &Shared, scene: &Scene) -> Result<Done, ProxyGroupError> {
+    let finalizers: Vec<String> =
+        scene.observed.group.finalizers().iter().filter(|name| *name != finalizer::GROUP).cloned().collect();
+    match put_finalizers(shared, scene, &finalizers, "take the finalizer off").await {
+        Err(ProxyGroupError::Call { source, .. }) if source.is_not_found() => {}
+        other => other?,
+    }
+    shared.expectations.lock().forget(&scene.uid);
+    shared.memories.forget_group(&scene.uid);
+    shared.groups.forget(&scene.uid);
+    Ok(Done::Until(None))
+}
+
+async fn put_finalizers(
+    shared: &Shared,
+    scene: &Scene,
+    finalizers: &[String],
+    what: &'static str,
+) -> Result<(), ProxyGroupError> {
+    let api: Api<ProxyGroup> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
+    let version = scene.observed.group.resource_version();
+    let patch = json!({"metadata": {"uid": scene.uid, "resourceVersion": version, "finalizers": finalizers}});
+    let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
+    let written = shared.ctx.write(api.patch(&scene.name, &params, &Patch::Merge(&patch))).await;
+    shared.groups.wrote(written.map_err(ProxyGroupError::call(what))?);
+    Ok(())
+}

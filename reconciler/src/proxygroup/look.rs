@@ -1,0 +1,100 @@
+//! Gathers what a pass depends on.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use spawnery_api::inputs;
+use spawnery_api::v1alpha1::{Network, ProxyGroup};
+use spawnery_api::view::{PodView, Role};
+use spawnery_core::door::DoorView;
+use spawnery_core::expectations::Seen;
+use spawnery_core::ledger::PodUid;
+use spawnery_core::pod_hash::PodInputs;
+
+use super::memory::Fact;
+use super::observed::{Observed, Sight, cause};
+use super::{ProxyGroupError, Shared};
+use crate::network;
+
+/// What is decided from, and what is needed to carry it out.
+pub(super) struct Scene {
+    pub(super) observed: Observed,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// The group's Network, if it can be used.
+    pub(super) network: Option<Arc<Network>>,
+    /// What a new pod would be made from.
+    pub(super) inputs: Option<PodInputs>,
+}
+
+/// Looks at a group.
+pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scene, ProxyGroupError> {
+    let ctx = &shared.ctx;
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    let uid = group.uid().unwrap_or_default();
+    let network = network::usable(&ctx.feeds, &namespace, &group.spec.network_ref.name);
+    let inputs = match &network {
+        Ok(network) => {
+            let overlay = shared.overlays.digest(ctx, &namespace, group.spec.config_overlay.as_ref()).await;
+            let overlay = overlay.map_err(ProxyGroupError::call("read the overlay"))?;
+            Some(inputs::proxy(&group.spec, Some(&network.spec), overlay).map_err(ProxyGroupError::Inputs)?)
+        }
+        Err(_) => None,
+    };
+    let pods = sights(shared, &group, &namespace);
+    let creating = creating(shared, &uid, &pods);
+    let observed = Observed {
+        network: network.as_ref().map(|_| ()).map_err(|problem| *problem),
+        desired_hash: inputs.as_ref().map(|inputs| inputs.hash().to_string()),
+        service: ctx.feeds.services.get(&namespace, &name),
+        memory: shared.memories.group(&uid),
+        now: ctx.wall(),
+        creating,
+        pods,
+        group,
+    };
+    Ok(Scene { observed, namespace, name, uid, network: network.ok(), inputs })
+}
+
+fn sights(shared: &Shared, group: &ProxyGroup, namespace: &str) -> Vec<Sight> {
+    let ctx = &shared.ctx;
+    let (wall, now) = (ctx.wall(), ctx.now());
+    let deleting = group.metadata.deletion_timestamp.is_some();
+    let ours = |pod: &PodView| {
+        pod.role() == Some(Role::Proxy)
+            && pod.controller().is_some_and(|owner| Some(&owner.uid) == group.metadata.uid.as_ref())
+    };
+    let mut pods = ctx.feeds.pods.within(namespace, ours);
+    pods.sort_by(|a, b| a.created().cmp(&b.created()).then_with(|| a.name().cmp(b.name())));
+    let sight = |pod: Arc<PodView>| {
+        let pod = shared.pods.of(pod);
+        let uid = PodUid::from(pod.uid());
+        if pod.is_sealed() {
+            ctx.hub.mark_sealed(&uid);
+        }
+        let view = ctx.hub.proxy(&uid, now);
+        let departing = ctx.feeds.departing(&pod, &ctx.config.drain_taints);
+        let caused = cause(&pod, departing, deleting, wall).is_some();
+        let diverged = view.door != DoorView::Open && pod.is_ready();
+        let lasting = |fact, holds| shared.memories.lasting(pod.uid(), fact, holds, now);
+        Sight {
+            caused_for: lasting(Fact::Caused, caused),
+            sealed_for: lasting(Fact::Sealed, pod.is_sealed()),
+            diverged_for: lasting(Fact::Diverged, diverged),
+            view,
+            departing,
+            pod,
+        }
+    };
+    pods.into_iter().map(sight).collect()
+}
+
+/// Pods whose creation was asked for and that no watch has shown yet.
+fn creating(shared: &Shared, uid: &str, pods: &[Sight]) -> u32 {
+    let seen = |name: &str| {
+        let sight = pods.iter().find(|sight| sight.pod.name() == name)?;
+        Some(Seen { leaving: sight.pod.is_terminating(), retire: false })
+    };
+    shared.expectations.lock().outstanding(&uid.to_owned(), shared.ctx.now(), seen).creates
+}

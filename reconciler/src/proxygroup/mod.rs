@@ -1,0 +1,146 @@
+//! ProxyGroups: as many proxies as wanted, the Service that leads to them, and doors that close before one goes.
+//!
+//! ```text
+//! watch events, agents' reports, timers ─► look ─► Observed ─► plan ─► Plan ─► apply: hub, marks, objects, pods, status
+//! ```
+//!
+//! Which proxies leave, and how one goes, is decided in [`spawnery_core::rollout`]; [`plan`] adds what Kubernetes is to
+//! see of it. The rest reads and writes.
+
+mod apply;
+mod create;
+mod look;
+mod memory;
+mod observed;
+mod plan;
+mod status;
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
+use spawnery_api::inputs::InputsError;
+use spawnery_api::names::event;
+use spawnery_api::v1alpha1::ProxyGroup;
+use spawnery_api::view::PodView;
+use spawnery_core::expectations::Expectations;
+use spawnery_runtime::client::CallError;
+use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::events::Recorder;
+use spawnery_runtime::keys::KeyStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::bootstrap::BootstrapError;
+use crate::context::Context;
+use crate::latest::Latest;
+use crate::overlay::Overlays;
+use crate::render::RenderError;
+use apply::Done;
+use memory::Memories;
+
+/// Steps taken in one look; each ends with a write that the next one builds on.
+const STEPS: usize = 8;
+
+/// What went wrong with a ProxyGroup.
+#[derive(Debug, thiserror::Error)]
+enum ProxyGroupError {
+    /// The API server.
+    #[error("could not {what}")]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// What came of it.
+        #[source]
+        source: CallError,
+    },
+    /// The namespace is not ready for pods.
+    #[error("could not prepare the namespace")]
+    Bootstrap(#[source] BootstrapError),
+    /// A pod cannot be made from the spec.
+    #[error("could not render the pod")]
+    Render(#[source] RenderError),
+    /// Neither can what it is made from.
+    #[error("could not read what the pods are made from")]
+    Inputs(#[source] InputsError),
+}
+
+impl ProxyGroupError {
+    fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
+        move |source| Self::Call { what, source }
+    }
+}
+
+impl ReconcileError for ProxyGroupError {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Call { source, .. } => source.label(),
+            Self::Bootstrap(error) => error.label(),
+            Self::Render(_) => "render",
+            Self::Inputs(_) => "inputs",
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        match self {
+            Self::Call { source, .. } => source.retryable(),
+            Self::Bootstrap(error) => error.retryable(),
+            Self::Render(_) | Self::Inputs(_) => false,
+        }
+    }
+}
+
+/// What all looks share.
+struct Shared {
+    ctx: Arc<Context>,
+    recorder: Recorder,
+    groups: Latest<ProxyGroup>,
+    pods: Latest<PodView>,
+    overlays: Overlays,
+    memories: Memories,
+    expectations: Mutex<Expectations<String>>,
+}
+
+/// Runs the controller until `stop`.
+///
+/// # Errors
+/// When it ends by itself.
+pub async fn run(
+    ctx: Arc<Context>,
+    keys: KeyStream<ObjectRef<ProxyGroup>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let recorder = ctx.events.recorder(event::reporter::PROXY_GROUP);
+    let (feed, wake, observer) = (ctx.feeds.proxy_groups.clone(), ctx.wake.proxy_groups.clone(), ctx.metrics.observer());
+    let shared = Arc::new(Shared {
+        ctx,
+        recorder,
+        groups: Latest::default(),
+        pods: Latest::default(),
+        overlays: Overlays::default(),
+        memories: Memories::default(),
+        expectations: Mutex::default(),
+    });
+    controller::run(Settings::named("proxygroup"), feed, (wake, keys), shared, reconcile, observer, stop).await
+}
+
+async fn reconcile(seen: Arc<ProxyGroup>, shared: Arc<Shared>) -> Result<Action, ProxyGroupError> {
+    for _ in 0..STEPS {
+        let group = shared.groups.of(Arc::clone(&seen));
+        let scene = look::look(&shared, group).await?;
+        let plan = plan::plan(&scene.observed);
+        match apply::apply(&shared, &scene, plan).await {
+            Ok(Done::Again) => {}
+            Ok(Done::Until(None)) => return Ok(Action::await_change()),
+            Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
+            // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
+            Err(ProxyGroupError::Call { source, .. }) if source.is_conflict() => {
+                shared.groups.forget(&seen.uid().unwrap_or_default());
+                return Ok(Action::requeue(apply::SHORTLY));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Action::requeue(apply::SHORTLY))
+}

@@ -1,0 +1,160 @@
+//! What a pass over a ProxyGroup depends on, as values.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use spawnery_api::names::{annotation, finalizer, label};
+use spawnery_api::v1alpha1::{OnDeadline, ProxyGroup};
+use spawnery_api::view::PodView;
+use spawnery_core::door::{DoorView, ProxyView};
+use spawnery_core::drain::REQUEST_TTL;
+use spawnery_core::eviction::request::EvictionRequest;
+use spawnery_core::rollout::{Cause, DoorState, Leaving, Proxy};
+
+use super::memory::OfGroup;
+use crate::network::plan::NotUsable;
+
+/// Everything that [`super::plan::plan`] reads.
+#[derive(Debug)]
+pub(super) struct Observed {
+    /// The group, with our own writes.
+    pub(super) group: Arc<ProxyGroup>,
+    /// Its pods, those that are being deleted too; oldest first.
+    pub(super) pods: Vec<Sight>,
+    /// Whether the Network can be used.
+    pub(super) network: Result<(), NotUsable>,
+    /// Hash of what a new pod would be made from; none when that cannot be told.
+    pub(super) desired_hash: Option<String>,
+    /// Pods whose creation was asked for and does not show yet.
+    pub(super) creating: u32,
+    /// The group's Service, if there is one.
+    pub(super) service: Option<Arc<Service>>,
+    /// What this process remembers of the group.
+    pub(super) memory: OfGroup,
+    /// Now.
+    pub(super) now: Timestamp,
+}
+
+impl Observed {
+    /// The group is to be removed.
+    pub(super) fn deleting(&self) -> bool {
+        self.group.metadata.deletion_timestamp.is_some()
+    }
+
+    /// It carries our finalizer.
+    pub(super) fn guarded(&self) -> bool {
+        self.group.metadata.finalizers.iter().flatten().any(|name| name == finalizer::GROUP)
+    }
+}
+
+/// One pod of the group.
+#[derive(Debug, Clone)]
+pub(super) struct Sight {
+    /// The pod.
+    pub(super) pod: Arc<PodView>,
+    /// What its agent says.
+    pub(super) view: ProxyView,
+    /// Whether its node is being emptied.
+    pub(super) departing: bool,
+    /// For how long something has wanted it gone.
+    pub(super) caused_for: Duration,
+    /// For how long we have known that it is sealed.
+    pub(super) sealed_for: Duration,
+    /// For how long it has been told to be unready while the kubelet says ready.
+    pub(super) diverged_for: Duration,
+}
+
+/// Why the pod must leave, group and size aside.
+pub(super) fn cause(pod: &PodView, departing: bool, deleting: bool, now: Timestamp) -> Option<Cause> {
+    if pod.is_sealed() {
+        Some(Cause::Sealed)
+    } else if deleting {
+        Some(Cause::GroupDeleted)
+    } else if requested(pod, now) {
+        Some(Cause::EvictionRequested)
+    } else if departing {
+        Some(Cause::NodeDeparting)
+    } else {
+        None
+    }
+}
+
+/// Somebody asked for its eviction, not too long ago. A request that cannot be read counts as made just now.
+fn requested(pod: &PodView, now: Timestamp) -> bool {
+    pod.eviction_requested().is_some_and(|text| {
+        EvictionRequest::from_annotation(text).map_or(true, |request| {
+            let age = Duration::try_from(now.duration_since(request.at)).unwrap_or_default();
+            age < REQUEST_TTL
+        })
+    })
+}
+
+/// Since when its door has been told to close. A value that cannot be read is to be written anew.
+pub(super) fn draining_since(pod: &PodView) -> Option<Timestamp> {
+    pod.annotation(annotation::DRAINING_SINCE)?.parse().ok()
+}
+
+impl Sight {
+    /// It is there and can hold players.
+    pub(super) fn alive(&self) -> bool {
+        !self.pod.is_terminating() && !self.pod.is_terminal()
+    }
+
+    /// It was told to close, or is about to be removed.
+    pub(super) fn marked(&self) -> bool {
+        self.pod.annotation(annotation::DRAINING_SINCE).is_some()
+    }
+
+    /// A request that nobody repeated, which is to be taken off.
+    pub(super) fn request_expired(&self, now: Timestamp) -> bool {
+        self.pod.eviction_requested().is_some() && !requested(&self.pod, now)
+    }
+
+    /// Made from other inputs than a new pod would be. A pod without inputs was made by somebody else's scheme: it is
+    /// taken over as it is.
+    fn outdated(&self, desired_hash: Option<&str>) -> bool {
+        let own = self.pod.annotation(annotation::POD_INPUTS).is_some();
+        own && desired_hash.is_some_and(|desired| self.pod.label(label::POD_HASH) != Some(desired))
+    }
+
+    /// As the decision about the group sees it.
+    pub(super) fn proxy(&self, observed: &Observed) -> Proxy {
+        Proxy {
+            name: self.pod.name().to_owned(),
+            created: self.pod.created(),
+            ready: self.pod.is_ready(),
+            outdated: self.outdated(observed.desired_hash.as_deref()),
+            cause: cause(&self.pod, self.departing, observed.deleting(), observed.now),
+            caused_for: self.caused_for,
+            marked: self.marked(),
+            trusted: !self.view.stale,
+            players: self.view.last_players,
+        }
+    }
+
+    /// As the decision about a leaving proxy sees it.
+    pub(super) fn leaving(&self, observed: &Observed) -> Leaving {
+        let drain = observed.group.spec.drain;
+        let since = draining_since(&self.pod).unwrap_or(observed.now);
+        let door = match (&self.view.door, self.pod.is_sealed()) {
+            (_, true) | (DoorView::Sealed, false) => DoorState::Sealed(self.sealed_for),
+            (DoorView::Empty, false) => DoorState::Empty,
+            // The seal may have been written when the answer got lost: write it again, for the reason that it had.
+            (DoorView::Sealing, false) if !self.view.occupied => DoorState::Empty,
+            (DoorView::Sealing | DoorView::Open | DoorView::Closing { .. } | DoorView::Closed { .. }, false) => {
+                DoorState::Shutting
+            }
+        };
+        let cause = cause(&self.pod, self.departing, observed.deleting(), observed.now);
+        Leaving {
+            cause,
+            door,
+            closing_for: Duration::try_from(observed.now.duration_since(since)).unwrap_or_default(),
+            timeout: Duration::from_secs(u64::try_from(drain.timeout_seconds).unwrap_or_default()),
+            hold: drain.on_deadline == OnDeadline::Hold,
+            overridden: self.pod.annotation(annotation::OVERRIDE) == Some(annotation::TRUE),
+        }
+    }
+}

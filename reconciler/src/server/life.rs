@@ -1,0 +1,363 @@
+//! The life of a Server that has, or had, a pod: its phase, why its door closes, and when the pod may go.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spawnery_api::conditions::{self, Desired, Status};
+use spawnery_api::names::condition::{self, reason};
+use spawnery_api::names::event::{self, action};
+use spawnery_core::door::{DoorView, WantDoor};
+use spawnery_core::drain::{self, Cause, Causes, Clock, Deadline, Held};
+use spawnery_core::occupancy::{self, SealReason};
+use spawnery_core::phase::{self, Decision, FLAP_RESET, Losses, Phase, PodEffect, Reason, STREAM_GRACE};
+
+use super::observed::{Observed, PodFacts, PodSight};
+use super::plan::{Finalizer, Plan, PodStep, Told, signed, stamp};
+
+/// How long a sealed pod is left to whoever asked for its eviction before we remove it ourselves.
+pub(crate) const UNUSED_SEAL: Duration = Duration::from_secs(10);
+
+/// A drain whose clock stands still looks this often whether it may go on; nothing is written for that.
+const HELD_LOOKS: Duration = Duration::from_secs(2);
+
+/// The longest way through the phases on unchanged facts has fewer steps.
+const STEPS: usize = 8;
+
+/// Plans the next step of a Server's life.
+pub(crate) fn live(seen: &Observed<'_>, plan: &mut Plan) {
+    let phase = step(seen, plan);
+    let drain = drain(seen, plan, phase);
+    close(seen, plan, phase, &drain);
+    mirror(seen, plan, phase);
+    mark(seen, plan);
+    leave(seen, plan, phase, &drain);
+    wake(seen, plan, phase);
+    plan.memory.cause = drain.cause;
+    plan.memory.held_since = drain.clock.held_since;
+    if let Some(at) = drain.wake {
+        plan.wake_at(at);
+    }
+    if let Deadline::Held(Held::ProxiesUnreachable | Held::NoFallbackAvailable) = drain.deadline {
+        plan.wake_at(after(seen.now, HELD_LOOKS));
+    }
+}
+
+/// Takes steps of the phase machine until it rests.
+fn step(seen: &Observed<'_>, plan: &mut Plan) -> Phase {
+    let mut phase = Phase::parse(&plan.status.phase);
+    for _ in 0..STEPS {
+        let decision = phase::decide(&inputs(seen, plan, phase));
+        let moved = phase != Some(decision.phase);
+        enter(seen, plan, phase, decision);
+        phase = Some(decision.phase);
+        if !moved {
+            break;
+        }
+    }
+    phase.unwrap_or(Phase::Pending)
+}
+
+fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inputs {
+    let status = &plan.status;
+    let here = seen.pod.here();
+    let sealed = seen.pod.ours().and_then(|pod| pod.sealed);
+    let view = seen.view.as_ref();
+    let since = |moment: &Option<Time>| moment.as_ref().map(|moment| seen.now.duration_since(moment.0));
+    let rules = seen.rules();
+    phase::Inputs {
+        phase,
+        deletion_requested: seen.deleting(),
+        retire: seen.server.spec.retire,
+        pod_exists: here.is_some(),
+        pod_lost: here.is_none(),
+        pod_terminal: here.is_some_and(|pod| pod.terminal),
+        pod_running: here.is_some_and(|pod| pod.running),
+        pod_ready: here.is_some_and(|pod| pod.ready),
+        agent_connected: view.is_some_and(|view| view.connected),
+        agent_ready: view.is_some_and(|view| view.connected && view.ready),
+        stream_down: view.map_or(Duration::MAX, |view| view.stream_down_for),
+        occupied: holds(sealed, phase, view.is_none_or(|view| view.occupied)),
+        was_registered: status.was_registered,
+        readiness_losses: u32::try_from(status.readiness_losses).unwrap_or(0),
+        startup_deadline_reached: since(&status.started_at).is_some_and(|d| d > signed(seen.startup_deadline)),
+        drain_deadline_reached: matches!(sealed, Some(SealReason::Deadline | SealReason::Override)),
+        max_stale_reached: rules.max_stale.is_some_and(|max| since(&status.retiring_since).is_some_and(|d| d >= signed(max))),
+        retention_elapsed: since(&status.failed_at).is_some_and(|d| d >= signed(rules.retention)),
+        ready_for: since(&status.ready_since).and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
+    }
+}
+
+/// Whether the phase machine has to wait for people: until the pod is sealed it always does, so that every removal goes
+/// through the seal. A pod that was sealed for its deadline may still have people on it, which is what its removal is
+/// then reported as; a retiring server knows no deadline, so there any seal lets it go.
+fn holds(sealed: Option<SealReason>, phase: Option<Phase>, occupied: bool) -> bool {
+    match sealed {
+        None => true,
+        Some(SealReason::Empty) => false,
+        Some(SealReason::Deadline | SealReason::Override) => occupied && phase != Some(Phase::Retiring),
+    }
+}
+
+/// Writes down what a decision of the phase machine means.
+fn enter(seen: &Observed<'_>, plan: &mut Plan, from: Option<Phase>, decision: Decision) {
+    let now = || Some(Time(stamp(seen.now)));
+    let status = &mut plan.status;
+    decision.phase.as_str().clone_into(&mut status.phase);
+    match decision.effects.losses {
+        Losses::Keep => {}
+        Losses::Count => status.readiness_losses = status.readiness_losses.saturating_add(1),
+        Losses::Reset => status.readiness_losses = 0,
+    }
+    if decision.effects.start_drain && status.drain_started_at.is_none() && decision.phase == Phase::Failed {
+        status.drain_started_at = now();
+    }
+    if decision.effects.pod == PodEffect::Delete && seen.pod.here().is_some() {
+        plan.pod = PodStep::Delete;
+    }
+    if from != Some(decision.phase) {
+        if decision.phase != Phase::Ready {
+            status.ready_since = None;
+        }
+        match decision.phase {
+            Phase::Starting => status.started_at = now(),
+            Phase::Ready => status.ready_since = now(),
+            Phase::Failed if status.failed_at.is_none() => status.failed_at = now(),
+            Phase::Retiring if status.retiring_since.is_none() => status.retiring_since = now(),
+            _ => {}
+        }
+        tell(plan, seen, decision);
+    }
+    let ready = Desired::new(condition::READY, decision.phase == Phase::Ready, decision.reason.as_str());
+    plan.set(seen, ready);
+}
+
+fn tell(plan: &mut Plan, seen: &Observed<'_>, decision: Decision) {
+    // A new Server starts out as pending; that is no news.
+    if decision.phase == Phase::Pending && seen.server.status.as_ref().is_none_or(|status| status.phase.is_empty()) {
+        return;
+    }
+    // That a pod began to run is told by the kubelet, on the pod.
+    if decision.reason == Reason::PodRunning {
+        return;
+    }
+    let reason = decision.reason.as_str();
+    if decision.effects.losses == Losses::Count {
+        let note = format!("lost its readiness, time {} in a row", plan.status.readiness_losses);
+        plan.events.push(Told::warning(event::READINESS_LOST, action::SYNC_STATUS, note));
+    }
+    let note = format!("is {} now", decision.phase.as_str());
+    plan.events.push(Told::normal(reason, action::SYNC_STATUS, note));
+}
+
+/// Decides why the door closes, whether players are moved, and how far the deadline is.
+fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) -> drain::Decision {
+    let draining = conditions::get(&plan.status.conditions, condition::DRAINING)
+        .filter(|draining| draining.status == Status::True.as_str());
+    let previous = seen.memory.cause.or_else(|| draining.and_then(|draining| Cause::parse(&draining.reason)));
+    let started = plan.status.drain_started_at.as_ref().map(|started| started.0);
+    let pod = seen.pod.ours();
+    let inputs = drain::Inputs {
+        causes: Causes {
+            deleted: seen.deleting(),
+            draining: match phase {
+                Phase::Draining | Phase::Terminating => true,
+                Phase::Failed => started.is_some(),
+                Phase::Pending | Phase::Starting | Phase::Ready | Phase::Retiring => false,
+            },
+            retiring: phase == Phase::Retiring,
+            node_departing: seen.node_departing,
+            eviction_requested: pod.and_then(|pod| pod.eviction_requested),
+            previous,
+        },
+        closing_since: draining.map(|draining| draining.last_transition_time.0),
+        clock: if seen.memory.seen {
+            Clock { started, held_since: seen.memory.held_since }
+        } else {
+            Clock::taken_over(started)
+        },
+        audible: seen.view.as_ref().is_none_or(|view| view.audible),
+        // Nobody needs a place where nobody is.
+        fallback_ready: seen.fallback_ready || seen.view.as_ref().is_some_and(|view| !view.occupied),
+        now: seen.now,
+    };
+    let decision = drain::decide(&inputs, &seen.rules().drain);
+    if decision.clock.started != started {
+        // Rounded up, since the API server keeps whole seconds: a deadline may come late, not early.
+        plan.status.drain_started_at = decision.clock.started.map(|started| Time(whole_second_after(started)));
+    }
+    plan.clear_request = decision.clear_request && seen.pod.here().is_some_and(|pod| pod.sealed.is_none());
+    report(seen, plan, &decision);
+    decision
+}
+
+fn whole_second_after(moment: Timestamp) -> Timestamp {
+    let floor = stamp(moment);
+    if floor == moment { moment } else { floor.saturating_add(Duration::from_secs(1)).unwrap_or(floor) }
+}
+
+/// Tells people why the door closes and what it waits for.
+fn report(seen: &Observed<'_>, plan: &mut Plan, decision: &drain::Decision) {
+    let Some(cause) = decision.cause else {
+        // A sealed pod goes, whatever became of the cause.
+        let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
+        if !sealed && conditions::is_true(&plan.status.conditions, condition::DRAINING) {
+            plan.set(seen, Desired::new(condition::DRAINING, false, reason::NOT_DRAINING));
+            plan.events.push(Told::normal(event::DOOR_REOPENED, action::DRAIN_SERVER, "takes newcomers again"));
+        }
+        return;
+    };
+    let was_closing = conditions::is_true(&plan.status.conditions, condition::DRAINING);
+    let stranded = decision.deadline == Deadline::Held(Held::NoFallbackAvailable);
+    let was_stranded = conditions::get(&plan.status.conditions, condition::DRAINING)
+        .is_some_and(|draining| draining.reason == reason::NO_FALLBACK_AVAILABLE);
+    let message = match decision.deadline {
+        Deadline::None if cause.moves() => "takes nobody new; its players may finish first".to_owned(),
+        Deadline::None => "takes nobody new; its players may stay".to_owned(),
+        Deadline::Running { at } => format!("players are moved; whoever is left at {at:.0} is disconnected"),
+        Deadline::Held(Held::NoFallbackAvailable) => {
+            "no server of a fallback group is ready to take the players, so the drain waits".to_owned()
+        }
+        Deadline::Held(Held::ProxiesUnreachable) => "a proxy cannot be told to move players, so the drain waits".to_owned(),
+        Deadline::Held(Held::ByPolicy) => "the deadline has passed; the group waits for the last player".to_owned(),
+        Deadline::Passed => "the deadline has passed; whoever is left is disconnected".to_owned(),
+    };
+    let reason = if stranded { reason::NO_FALLBACK_AVAILABLE } else { cause.as_str() };
+    plan.set(seen, Desired::new(condition::DRAINING, true, reason).message(message));
+    if !was_closing && cause.may_pass() {
+        let note = format!("takes nobody new: {}", cause.as_str());
+        plan.events.push(Told::normal(event::DOOR_CLOSING, action::DRAIN_SERVER, note));
+    }
+    if stranded && !was_stranded {
+        let note = "no server of a fallback group is ready to take its players";
+        plan.events.push(Told::warning(event::NO_FALLBACK_AVAILABLE, action::DRAIN_SERVER, note));
+    }
+}
+
+/// Decides about the door and the seal.
+fn close(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Decision) {
+    let Some(pod) = seen.pod.ours() else {
+        plan.status.registered = false;
+        return;
+    };
+    let here = seen.pod.here().is_some();
+    let open = here && phase == Phase::Ready && drain.cause.is_none() && pod.sealed.is_none() && pod.address.is_some();
+    plan.door = Some(if open { WantDoor::Open } else { WantDoor::Closed });
+    plan.status.registered = open;
+    plan.status.was_registered |= open;
+    if let Some(address) = &pod.address {
+        plan.status.address.clone_from(address);
+    }
+    let occupied = seen.view.as_ref().is_some_and(|view| view.occupied);
+    plan.moving = drain.moving && plan.status.was_registered && occupied && !pod.terminal;
+    if here && pod.sealed.is_none() && phase != Phase::Terminating {
+        let empty = pod.terminal || seen.view.as_ref().is_some_and(|view| view.door.may_seal());
+        plan.seal = drain::seal(drain, empty, pod.overridden);
+    }
+    enforce(seen, plan, open);
+}
+
+/// Says so when closing the door of an open server would keep nobody out.
+fn enforce(seen: &Observed<'_>, plan: &mut Plan, open: bool) {
+    let Some(view) = seen.view.as_ref().filter(|view| open && view.ever_connected) else { return };
+    if !view.enforced {
+        let message = "there is no proxy that would stop sending players here, and its agent cannot refuse them";
+        let desired = Desired::new(condition::DOOR_NOT_ENFORCED, true, reason::AGENT_CANNOT_CLOSE).message(message);
+        plan.set(seen, desired);
+    } else if conditions::is_true(&plan.status.conditions, condition::DOOR_NOT_ENFORCED) {
+        plan.set(seen, Desired::new(condition::DOOR_NOT_ENFORCED, false, reason::DOORS_ENFORCED));
+    }
+}
+
+/// Mirrors what the agents say into the status.
+fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
+    let Some(view) = &seen.view else { return };
+    let status = &mut plan.status;
+    let count = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+    if view.ever_connected && (status.players, status.slots) != (count(view.last_players), count(view.slots)) {
+        (status.players, status.slots) = (count(view.last_players), count(view.slots));
+        status.players_updated_at = Some(Time(stamp(seen.now)));
+    }
+    let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
+    let untold = !status.was_registered && matches!(phase, Phase::Pending | Phase::Starting) && view.door == DoorView::Empty;
+    status.door = if status.registered {
+        Some(DoorView::Open.to_string())
+    } else if sealed {
+        Some(DoorView::Sealed.to_string())
+    } else if untold {
+        None
+    } else {
+        Some(view.door.to_string())
+    };
+}
+
+/// Decides about the marks on the pod.
+fn mark(seen: &Observed<'_>, plan: &mut Plan) {
+    let (Some(pod), Some(view)) = (seen.pod.here(), &seen.view) else { return };
+    let facts = occupancy::Facts { occupied: view.occupied && !pod.terminal, started: pod.started, now: seen.now };
+    plan.marks = occupancy::marks(&facts, &pod.carried);
+    if let Some(renew) = occupancy::renew_in(&facts, &pod.carried) {
+        plan.wake_at(after(seen.now, renew));
+    }
+}
+
+/// Decides whether the Server itself goes.
+fn leave(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Decision) {
+    let sealed = seen.pod.here().is_some_and(|pod| pod.sealed.is_some());
+    plan.memory.sealed_at = if sealed { seen.memory.sealed_at.or(Some(seen.now)) } else { None };
+    if phase == Phase::Terminating {
+        if seen.pod.here().is_none() && !people_on_a_going_pod(seen, plan) {
+            if seen.deleting() {
+                plan.finalizer = Finalizer::Release;
+            } else {
+                plan.delete_server = true;
+            }
+        }
+        return;
+    }
+    // Sealed for a cause that might have passed, and whoever asked for it did not come: a sealed pod takes nobody for the
+    // rest of its life, so it is replaced.
+    let Some(sealed_at) = plan.memory.sealed_at else { return };
+    if !seen.deleting() && drain.cause.is_none_or(Cause::may_pass) {
+        let removal = after(sealed_at, UNUSED_SEAL);
+        if seen.now >= removal {
+            plan.delete_server = true;
+        } else {
+            plan.wake_at(removal);
+        }
+    }
+}
+
+/// Somebody deleted the pod of an occupied server past us: while it shuts down, its players are moved.
+fn people_on_a_going_pod(seen: &Observed<'_>, plan: &Plan) -> bool {
+    let PodSight::Going(PodFacts { terminal: false, sealed: None, .. }) = &seen.pod else { return false };
+    plan.status.was_registered && seen.view.as_ref().is_some_and(|view| view.occupied)
+}
+
+/// Looks again when a deadline of the phase machine comes up.
+fn wake(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
+    let status = &plan.status;
+    let from = |moment: &Option<Time>, duration: Duration| moment.as_ref().map(|moment| after(moment.0, duration));
+    let rules = seen.rules();
+    let at = match phase {
+        // The deadline is passed when more than it has gone by.
+        Phase::Pending | Phase::Starting => from(&status.started_at, seen.startup_deadline.saturating_add(Duration::from_millis(1))),
+        Phase::Ready if status.readiness_losses > 0 => from(&status.ready_since, FLAP_RESET),
+        Phase::Retiring => rules.max_stale.and_then(|max_stale| from(&status.retiring_since, max_stale)),
+        Phase::Failed => from(&status.failed_at, rules.retention),
+        Phase::Ready | Phase::Draining | Phase::Terminating => None,
+    };
+    if let Some(at) = at.filter(|at| *at > seen.now) {
+        plan.wake_at(at);
+    }
+    if phase == Phase::Ready
+        && let Some(view) = seen.view.as_ref().filter(|view| !view.connected)
+    {
+        let left = STREAM_GRACE.saturating_sub(view.stream_down_for);
+        plan.wake_at(after(seen.now, left.max(Duration::from_millis(1))));
+    }
+}
+
+fn after(moment: Timestamp, duration: Duration) -> Timestamp {
+    moment.saturating_add(duration).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,160 @@
+//! Servers: one Server object stands for one pod, from its creation to its removal.
+//!
+//! ```text
+//! watch events, agents' reports, timers ─► look ─► Observed ─► plan ─► Plan ─► apply: hub, marks, seal, status, pod
+//! ```
+//!
+//! What is decided is pure ([`plan`], [`life`] over the core's phase machine and drain rules); the rest reads and writes.
+
+mod apply;
+mod create;
+mod life;
+mod look;
+mod observed;
+mod plan;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
+use spawnery_api::inputs::InputsError;
+use spawnery_api::names::event;
+use spawnery_api::v1alpha1::Server;
+use spawnery_api::view::PodView;
+use spawnery_runtime::client::CallError;
+use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::events::Recorder;
+use spawnery_runtime::keys::KeyStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::bootstrap::BootstrapError;
+use crate::context::Context;
+use crate::latest::Latest;
+use crate::overlay::Overlays;
+use crate::render::RenderError;
+use apply::Done;
+use observed::Memory;
+
+/// Steps taken in one look; each ends with a write that the next one builds on.
+const STEPS: usize = 8;
+
+/// Memories kept at most; beyond it they are forgotten, which costs deadlines that start over.
+const BOUND: usize = 50_000;
+
+/// What went wrong with a Server.
+#[derive(Debug, thiserror::Error)]
+enum ServerError {
+    /// The API server.
+    #[error("could not {what}")]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// What came of it.
+        #[source]
+        source: CallError,
+    },
+    /// The namespace is not ready for pods.
+    #[error("could not prepare the namespace")]
+    Bootstrap(#[source] BootstrapError),
+    /// The pod cannot be made from the group's spec.
+    #[error("could not render the pod")]
+    Render(#[source] RenderError),
+    /// Neither can what it is made from.
+    #[error("could not read what the pod is made from")]
+    Inputs(#[source] InputsError),
+}
+
+impl ServerError {
+    fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
+        move |source| Self::Call { what, source }
+    }
+}
+
+impl ReconcileError for ServerError {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Call { source, .. } => source.label(),
+            Self::Bootstrap(error) => error.label(),
+            Self::Render(_) => "render",
+            Self::Inputs(_) => "inputs",
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        match self {
+            Self::Call { source, .. } => source.retryable(),
+            Self::Bootstrap(error) => error.retryable(),
+            Self::Render(_) | Self::Inputs(_) => false,
+        }
+    }
+}
+
+/// What all looks share.
+struct Shared {
+    ctx: Arc<Context>,
+    recorder: Recorder,
+    servers: Latest<Server>,
+    pods: Latest<PodView>,
+    overlays: Overlays,
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+impl Shared {
+    fn memory(&self, uid: &str) -> Memory {
+        self.memories.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    fn remember(&self, uid: &str, memory: Memory) {
+        let mut memories = self.memories.lock();
+        if memories.len() >= BOUND && !memories.contains_key(uid) {
+            memories.clear();
+        }
+        memories.insert(uid.to_owned(), memory);
+    }
+
+    fn forget(&self, uid: &str) {
+        self.memories.lock().remove(uid);
+    }
+}
+
+/// Runs the controller until `stop`.
+///
+/// # Errors
+/// When it ends by itself.
+pub async fn run(ctx: Arc<Context>, keys: KeyStream<ObjectRef<Server>>, stop: CancellationToken) -> anyhow::Result<()> {
+    let recorder = ctx.events.recorder(event::reporter::SERVER);
+    let (feed, wake, observer) = (ctx.feeds.servers.clone(), ctx.wake.servers.clone(), ctx.metrics.observer());
+    let shared = Arc::new(Shared {
+        ctx,
+        recorder,
+        servers: Latest::default(),
+        pods: Latest::default(),
+        overlays: Overlays::default(),
+        memories: Mutex::default(),
+    });
+    controller::run(Settings::named("server"), feed, (wake, keys), shared, reconcile, observer, stop).await
+}
+
+async fn reconcile(seen: Arc<Server>, shared: Arc<Shared>) -> Result<Action, ServerError> {
+    for _ in 0..STEPS {
+        let server = shared.servers.of(Arc::clone(&seen));
+        let scene = look::look(&shared, server).await?;
+        let plan = plan::plan(&scene.observed());
+        match Box::pin(apply::apply(&shared, &scene, plan)).await {
+            Ok(Done::Again) => {}
+            Ok(Done::Until(None)) => return Ok(Action::await_change()),
+            Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
+            // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
+            Err(ServerError::Call { source, .. }) if source.is_conflict() => {
+                shared.servers.forget(&seen.uid().unwrap_or_default());
+                return Ok(Action::requeue(apply::SHORTLY));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Action::requeue(apply::SHORTLY))
+}

@@ -1,0 +1,152 @@
+//! Registers the webhook, and keeps the registration current.
+//!
+//! The leader does it, not the chart: once there is a CA and the webhook has answered, never before, so that a fresh
+//! install cannot lock itself out. Which namespaces count is written before the first pod is made there
+//! ([`crate::bootstrap`] waits for it). Our `ClusterRole` owns the registration, so uninstalling collects it.
+
+pub mod build;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use spawnery_api::names::{manager, object};
+use spawnery_core::floor::Width;
+use spawnery_runtime::client::CallError;
+use spawnery_runtime::keys::KeyStream;
+use tokio::sync::watch;
+
+use crate::context::Context;
+use build::{Registration, Target};
+
+/// Safety net: the registration is written again this often, in case somebody changed it.
+const RESYNC: Duration = Duration::from_mins(5);
+/// How soon after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Writes the registration whenever what it says changes; never ends by itself.
+///
+/// # Errors
+/// None; the type is that of supervised tasks.
+pub async fn run(
+    ctx: Arc<Context>,
+    mut wakes: KeyStream<()>,
+    watched: watch::Sender<Arc<BTreeSet<String>>>,
+) -> anyhow::Result<()> {
+    let (mut ca, mut width) = (ctx.ca.clone(), ctx.width.clone());
+    let mut written: Option<Registration> = None;
+    loop {
+        let pause = match desired(&ctx, written.is_some()).await {
+            Ok(Some(wanted)) if written.as_ref() == Some(&wanted) => RESYNC,
+            Ok(Some(wanted)) => match apply(&ctx, &wanted).await {
+                Ok(()) => {
+                    tracing::info!(namespaces = wanted.namespaces.len(), "registered the webhook");
+                    watched.send_replace(Arc::new(wanted.namespaces.clone()));
+                    written = Some(wanted);
+                    RESYNC
+                }
+                Err(error) => failed(&error),
+            },
+            Ok(None) => RESYNC,
+            Err(error) => failed(&error),
+        };
+        tokio::select! {
+            _ = wakes.next() => {}
+            _ = ca.changed() => {}
+            _ = width.changed() => {}
+            () = tokio::time::sleep(pause) => {
+                // Due anyway: forget what we know, so that it is written again.
+                if pause == RESYNC { written = None; }
+            }
+        }
+    }
+}
+
+fn failed(error: &CallError) -> Duration {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "could not register the webhook, trying again"
+    );
+    RETRY
+}
+
+/// `None` while it is too early: no CA, or no webhook that ever answered.
+async fn desired(ctx: &Context, registered: bool) -> Result<Option<Registration>, CallError> {
+    let Some(ca_bundle) = ctx.ca.borrow().clone() else {
+        return Ok(None);
+    };
+    if !registered && ctx.width() == Width::Unsealed && !exists(ctx).await? {
+        return Ok(None);
+    }
+    let target = match &ctx.config.webhook_url {
+        Some(url) => Target::Url(url.clone()),
+        None => Target::Service {
+            namespace: ctx.config.operator_namespace.clone(),
+        },
+    };
+    let operator_namespace = ctx.config.operator_namespace.clone();
+    Ok(Some(Registration {
+        ca_bundle,
+        target,
+        namespaces: namespaces(ctx),
+        owner: owner(ctx).await?,
+        operator_namespace,
+    }))
+}
+
+/// Namespaces that hold a Network, or pods that one left behind. Never our own, and never those of Kubernetes.
+fn namespaces(ctx: &Context) -> BTreeSet<String> {
+    let networks = ctx
+        .feeds
+        .networks
+        .all()
+        .into_iter()
+        .filter_map(|network| network.metadata.namespace.clone());
+    let pods = ctx.feeds.pods.all().into_iter().map(|pod| pod.namespace().to_owned());
+    let mut found: BTreeSet<String> = networks.chain(pods).collect();
+    found.retain(|namespace| build::may_be_watched(namespace, &ctx.config.operator_namespace));
+    found
+}
+
+async fn exists(ctx: &Context) -> Result<bool, CallError> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
+    Ok(ctx
+        .read(api.get_metadata_opt(object::WEBHOOK_CONFIGURATION))
+        .await?
+        .is_some())
+}
+
+async fn owner(ctx: &Context) -> Result<Option<OwnerReference>, CallError> {
+    let api: Api<ClusterRole> = Api::all(ctx.clients.api.clone());
+    let role = match ctx.read(api.get_metadata_opt(object::OPERATOR)).await {
+        Ok(role) => role,
+        // Installed under other names or rights: then the registration is nobody's, and uninstalling says so.
+        Err(error) if error.is_forbidden() => None,
+        Err(error) => return Err(error),
+    };
+    Ok(role.and_then(|role| role.metadata.uid).map(|uid| OwnerReference {
+        api_version: "rbac.authorization.k8s.io/v1".to_owned(),
+        kind: "ClusterRole".to_owned(),
+        name: object::OPERATOR.to_owned(),
+        uid,
+        ..OwnerReference::default()
+    }))
+}
+
+async fn apply(ctx: &Context, wanted: &Registration) -> Result<(), CallError> {
+    let params = PatchParams::apply(manager::WEBHOOK_CONFIG).force();
+    let name = object::WEBHOOK_CONFIGURATION;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
+    ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted))))
+        .await?;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
+    ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted))))
+        .await?;
+    Ok(())
+}

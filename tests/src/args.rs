@@ -1,0 +1,26 @@
+//! What the test ground reads from the environment; the only place that does.
+
+use clap::Parser;
+use std::sync::LazyLock;
+
+/// Settings of a test run, from the environment alone: `cargo test` owns the command line.
+#[derive(Debug, Clone, Parser)]
+#[command(no_binary_name = true)]
+pub struct Settings {
+    /// Keep the directories of clusters (logs, audit log, data) after their end.
+    #[arg(long, env = "SPAWNERY_KEEP", default_value = "false", action = clap::ArgAction::Set,
+        value_parser = clap::builder::BoolishValueParser::new())]
+    pub keep: bool,
+    /// The Go tool that builds Kubernetes.
+    #[arg(long, env = "GO", default_value = "go")]
+    pub go: String,
+    /// The cargo that builds our binaries; cargo sets it for the tests it runs.
+    #[arg(long, env = "CARGO", default_value = "cargo")]
+    pub cargo: String,
+}
+
+/// The settings of this process, read once.
+pub fn settings() -> &'static Settings {
+    static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings::parse_from(std::iter::empty::<String>()));
+    &SETTINGS
+}

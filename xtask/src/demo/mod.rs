@@ -1,0 +1,77 @@
+//! `cargo xtask demo`: a real `kubectl drain` that waits for the players of real game servers.
+//!
+//! ```text
+//!  stage   what must be there: builds, cluster, Spawnery, the network of examples/network.yaml
+//!  story   players join · kubectl drain · refused · some finish, the others are moved · done
+//!  view    what the cluster and the players say, a few times a second ──► table ──► screen
+//! ```
+
+mod drain;
+mod screen;
+mod stage;
+mod story;
+mod table;
+mod view;
+
+use crate::say;
+use anyhow::{Context as _, Result};
+use screen::Screen;
+use std::io::IsTerminal as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A real drain that waits for players.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// With real Minecraft servers, a real proxy and bot players; needs Node 20 and npm.
+    #[arg(long)]
+    minecraft: bool,
+    /// Leave everything running at the end, until Ctrl-C, and say how to reach it.
+    #[arg(long)]
+    keep: bool,
+    /// Print changes line by line instead of a table that refreshes; so does an output that is no terminal.
+    #[arg(long)]
+    plain: bool,
+    /// How many players join.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=40))]
+    players: u16,
+    /// Set by CI systems; means `--plain`.
+    #[arg(long, env = "CI", hide = true, default_value = "false", value_parser = clap::builder::FalseyValueParser::new())]
+    ci: bool,
+}
+
+/// Runs the demo. An error says what did not go as promised.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    // Before anything is started, so that a Ctrl-C during the start ends things in order too.
+    let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
+    let stop = async move {
+        tokio::select! {
+            result = tokio::signal::ctrl_c() => result.context("could not listen for Ctrl-C"),
+            _ = terminate.recv() => Ok(()),
+        }
+    };
+    let screen = Screen::start(std::io::stdout().is_terminal() && !args.plain && !args.ci);
+    tokio::select! {
+        result = stop => {
+            screen.close();
+            result?;
+            say("stopped before the end");
+            anyhow::bail!("interrupted")
+        }
+        result = play(&args, &screen) => result,
+    }
+}
+
+async fn play(args: &Args, screen: &Screen) -> Result<()> {
+    let stage = stage::set(args.minecraft, screen).await?;
+    let outcome = story::tell(&stage, usize::from(args.players), screen).await;
+    screen.close();
+    match &outcome {
+        Ok(summary) => say(&format!("\nAs promised.\n{summary}")),
+        Err(error) => say(&format!("\nNot as promised: {error:#}\n\n{}", stage.report().await)),
+    }
+    if args.keep {
+        say(&stage.how_to_reach());
+        tokio::signal::ctrl_c().await.context("could not listen for Ctrl-C")?;
+    }
+    outcome.map(drop).context("the demo did not go as promised")
+}

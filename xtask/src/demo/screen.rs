@@ -1,0 +1,184 @@
+//! What a person sees: steps with their times, and a table that refreshes; line by line where there is no terminal.
+
+use parking_lot::Mutex;
+use std::{
+    io::Write as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::task::JoinHandle;
+
+/// How often a live screen is drawn.
+const FRAME: Duration = Duration::from_millis(200);
+/// A step that takes longer than this says that it goes on, and what it waits for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two such lines where there is no terminal.
+const REMINDER: Duration = Duration::from_secs(15);
+
+/// The screen. A copy is the same screen.
+#[derive(Debug, Clone)]
+pub(crate) struct Screen {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    live: bool,
+    state: Mutex<State>,
+    painter: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    step: Option<Step>,
+    /// The table as it is now.
+    table: Vec<String>,
+    /// Lines of the last frame, which the next one replaces.
+    drawn: usize,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Step {
+    title: String,
+    waits_for: String,
+    since: Instant,
+    /// When a plain screen last said that it goes on.
+    reminded: Instant,
+}
+
+impl Screen {
+    /// A live screen redraws itself; a plain one prints each change once.
+    pub(crate) fn start(live: bool) -> Self {
+        let inner = Arc::new(Inner { live, state: Mutex::default(), painter: Mutex::default() });
+        let painted = Arc::clone(&inner);
+        let task = tokio::spawn(async move {
+            let mut frames = tokio::time::interval(FRAME);
+            loop {
+                frames.tick().await;
+                painted.frame();
+            }
+        });
+        *inner.painter.lock() = Some(task);
+        Self { inner }
+    }
+
+    /// Begins a step. The one before is done.
+    pub(crate) fn step(&self, title: impl Into<String>) {
+        let now = Instant::now();
+        self.finish_step();
+        let title = title.into();
+        if !self.inner.live {
+            print(&format!("▸ {title}\n"));
+        }
+        self.inner.state.lock().step = Some(Step { title, waits_for: String::new(), since: now, reminded: now });
+    }
+
+    /// Says what the step waits for now.
+    pub(crate) fn waits_for(&self, what: impl Into<String>) {
+        if let Some(step) = &mut self.inner.state.lock().step {
+            step.waits_for = what.into();
+        }
+    }
+
+    /// Says something that stays.
+    pub(crate) fn note(&self, text: &str) {
+        let mut state = self.inner.state.lock();
+        let erase = state.erase();
+        let indented: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+        print(&format!("{erase}{}", lines(&indented)));
+    }
+
+    /// Shows this table from now on; `changes` are the same news for a plain screen.
+    pub(crate) fn table(&self, table: Vec<String>, changes: &[String]) {
+        if self.inner.live {
+            self.inner.state.lock().table = table;
+        } else {
+            for change in changes {
+                print(&format!("    {change}\n"));
+            }
+        }
+    }
+
+    /// Draws the last frame for good.
+    pub(crate) fn close(&self) {
+        self.finish_step();
+        if let Some(painter) = self.inner.painter.lock().take() {
+            painter.abort();
+        }
+        let mut state = self.inner.state.lock();
+        if !state.closed && self.inner.live {
+            let frame = format!("{}{}", state.erase(), lines(&state.table));
+            print(&frame);
+        }
+        state.closed = true;
+    }
+
+    fn finish_step(&self) {
+        let mut state = self.inner.state.lock();
+        let Some(step) = state.step.take() else { return };
+        let took = step.since.elapsed();
+        if self.inner.live {
+            let erase = state.erase();
+            print(&format!("{erase}\x1b[32m✔\x1b[0m {} {}\n", step.title, seconds(took)));
+        } else if took >= PATIENCE {
+            print(&format!("  done after {}\n", seconds(took)));
+        }
+    }
+}
+
+impl Inner {
+    fn frame(&self) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        if self.live {
+            let mut frame = Vec::new();
+            if let Some(step) = &state.step {
+                frame.push(format!("\x1b[36m▸\x1b[0m {}{}", step.title, step.progress()));
+            }
+            frame.extend(state.table.iter().cloned());
+            let text = format!("{}{}", state.erase(), lines(&frame));
+            state.drawn = frame.len();
+            print(&text);
+        } else if let Some(step) = &mut state.step
+            && step.reminded.elapsed() >= REMINDER
+        {
+            step.reminded = Instant::now();
+            print(&format!("  still at it{}\n", step.progress()));
+        }
+    }
+}
+
+impl State {
+    /// Takes the last frame off the screen.
+    fn erase(&mut self) -> String {
+        match std::mem::take(&mut self.drawn) {
+            0 => String::new(),
+            drawn => format!("\x1b[{drawn}A\x1b[J"),
+        }
+    }
+}
+
+impl Step {
+    fn progress(&self) -> String {
+        let took = self.since.elapsed();
+        let waits = if self.waits_for.is_empty() { String::new() } else { format!(", waiting for {}", self.waits_for) };
+        if took < PATIENCE { String::new() } else { format!(" ({}{waits})", seconds(took)) }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+fn lines(lines: &[String]) -> String {
+    lines.iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// A terminal that went away is no reason to stop.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

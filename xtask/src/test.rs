@@ -1,0 +1,129 @@
+//! `cargo xtask test`: what CI runs.
+
+use crate::{
+    orphans,
+    steps::{self, Step},
+};
+use anyhow::{Context as _, Result, ensure};
+use spawnery_tests::{kubernetes, target};
+use std::path::PathBuf;
+
+/// Checks licences, banned crates and sources; its version decides about its verdicts, so it is pinned.
+const DENY_VERSION: &str = "0.20.2";
+
+/// The packages that must compile alone, with only the features that they ask for themselves.
+const PACKAGES: [&str; 10] = [
+    "spawnery-core",
+    "spawnery-api",
+    "spawnery-proto",
+    "spawnery-certs",
+    "spawnery-runtime",
+    "spawnery-webhook",
+    "spawnery-reconciler",
+    "spawnery-agent",
+    "spawnery-tests",
+    "xtask",
+];
+
+/// Run what CI runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only these steps.
+    steps: Vec<String>,
+    /// Only say which steps there are.
+    #[arg(long)]
+    list: bool,
+}
+
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    let mut all = all()?;
+    if args.list {
+        for step in &all {
+            crate::say(step.name());
+        }
+        return Ok(());
+    }
+    for name in &args.steps {
+        let names: Vec<&str> = all.iter().map(Step::name).collect();
+        ensure!(
+            names.contains(&name.as_str()),
+            "no step `{name}`; there are {}",
+            names.join(", ")
+        );
+    }
+    if !args.steps.is_empty() {
+        all.retain(|step| args.steps.iter().any(|name| name == step.name()));
+    }
+    steps::run(all).await
+}
+
+/// The steps, cheap ones first.
+fn all() -> Result<Vec<Step>> {
+    let deny = target::directory()?.join("tools");
+    let alone = PACKAGES.map(|package| format!("cargo check --quiet --package {package} --all-targets"));
+    Ok(vec![
+        Step::command("format", "cargo fmt --all --check"),
+        Step::work("orphan-files", orphans::check()),
+        Step::work("deny", self::deny(deny)),
+        Step::command("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
+        Step::commands("each-crate-alone", alone),
+        Step::command(
+            "crds",
+            "cargo run --quiet --package spawnery-api --bin crdgen -- --check",
+        ),
+        Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
+        Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
+        Step::command("cluster", "cargo test --package spawnery-tests"),
+    ])
+}
+
+/// Runs cargo-deny from the person's own tools, or from `target/tools`, where it is built once.
+async fn deny(root: PathBuf) -> Result<()> {
+    let own = root.join("bin/cargo-deny");
+    let installed = tokio::process::Command::new("cargo-deny")
+        .arg("--version")
+        .output()
+        .await;
+    let installed = installed.is_ok_and(|output| output.stdout.ends_with(format!(" {DENY_VERSION}\n").as_bytes()));
+    let program = if installed {
+        PathBuf::from("cargo-deny")
+    } else {
+        own.clone()
+    };
+    if !installed && !own.is_file() {
+        crate::say("building cargo-deny, a few minutes the first time");
+        let mut install = tokio::process::Command::new("cargo");
+        install
+            .args([
+                "install",
+                "--quiet",
+                "--locked",
+                "cargo-deny",
+                "--version",
+                DENY_VERSION,
+                "--root",
+            ])
+            .arg(&root);
+        let status = install
+            .kill_on_drop(true)
+            .status()
+            .await
+            .context("could not run cargo install")?;
+        ensure!(
+            status.success(),
+            "could not install cargo-deny {DENY_VERSION} ({status})"
+        );
+    }
+    let mut check = tokio::process::Command::new(program);
+    // Advisories need a database from the network; they are not of this commit's making anyway.
+    check
+        .args(["--all-features", "check", "licenses", "bans", "sources"])
+        .current_dir(target::workspace());
+    let status = check
+        .kill_on_drop(true)
+        .status()
+        .await
+        .context("could not run cargo-deny")?;
+    ensure!(status.success(), "cargo-deny found something ({status})");
+    Ok(())
+}
