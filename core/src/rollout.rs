@@ -6,7 +6,7 @@
 
 mod leaving;
 
-pub use leaving::{DoorState, HandOver, Leaving, Step, hand_over};
+pub use leaving::{DoorState, HAND_OVER, Leaving, Step};
 
 use std::time::Duration;
 

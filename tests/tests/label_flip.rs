@@ -20,7 +20,8 @@ use spawnery_api::{
 };
 use spawnery_tests::{
     eventually,
-    runner::Role,
+    game::server::MiniServer,
+    runner::{Role, RunningPod},
     stack::{Arena, Crowd, Evicted, LOBBY, SmallNetwork, StackOptions},
 };
 use std::{
@@ -48,13 +49,13 @@ const BY_COUNT: &str = "by-count";
 
 /// When attempts to evict B begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Begin {
     /// Before anybody is on it.
-    TheBeginning,
+    AtOnce,
     /// As soon as a player is on it, by that player's own socket.
-    ThePlayer,
+    Player,
     /// As soon as it is labelled: where the label is all that protects.
-    TheLabel,
+    Label,
 }
 
 /// What became of one trial.
@@ -87,7 +88,7 @@ async fn two_empty(arena: &Arena) -> Result<[String; 2]> {
 }
 
 /// One switch: somebody is on A, then somebody is on B and nobody on A any more; `fill_at` and `empty_at` say when.
-async fn switch(arena: &Arena, from: From, fill_at: Duration, empty_at: Duration) -> Result<Trial> {
+async fn switch(arena: &Arena, from: Begin, fill_at: Duration, empty_at: Duration) -> Result<Trial> {
     let [b, a] = two_empty(arena).await?;
     let (runner, namespace) = (arena.stack().runner(), arena.namespace());
     // Newcomers go where fewest are, to the first when equal: one on each, then the first leaves.
@@ -120,9 +121,9 @@ async fn switch(arena: &Arena, from: From, fill_at: Duration, empty_at: Duration
     };
     let attack = async {
         match from {
-            From::TheBeginning => {}
-            From::ThePlayer => drop(is_filled.wait_for(Option::is_some).await?),
-            From::TheLabel => {
+            Begin::AtOnce => {}
+            Begin::Player => drop(is_filled.wait_for(Option::is_some).await?),
+            Begin::Label => {
                 is_filled.wait_for(Option::is_some).await?;
                 arena.wait_occupied(&b, true).await?;
             }
@@ -154,7 +155,7 @@ fn moments(random: &mut StdRng) -> (Duration, Duration) {
 }
 
 /// B is refused in all trials, and nobody comes to harm. `afterwards` tidies up after each.
-async fn never(arena: &Arena, from: From, afterwards: impl AsyncFn(&Trial) -> Result<()>) -> Result<()> {
+async fn never(arena: &Arena, from: Begin, afterwards: impl AsyncFn(&Trial) -> Result<()>) -> Result<()> {
     let seed = rand::random();
     let mut random = StdRng::seed_from_u64(seed);
     let mut attempts = 0;
@@ -182,7 +183,7 @@ fn network(arena: &Arena) -> SmallNetwork {
 async fn a_server_that_fills_when_another_empties_is_never_evictable() -> Result<()> {
     Arena::run("flip", StackOptions::default(), async |arena| {
         arena.start(&network(&arena)).await?;
-        never(&arena, From::ThePlayer, async |trial| {
+        never(&arena, Begin::Player, async |trial| {
             // It was condemned by the attempts, so now that it is empty it goes.
             eventually(LIMIT, "the eviction to go through", || async {
                 let answer = arena.evict(&trial.b).await?;
@@ -218,7 +219,7 @@ async fn the_floor_alone_never_lets_it_go() -> Result<()> {
         arena.start(&network(&arena)).await?;
         arena.stack().reviews().block();
         wait_bare(&arena).await?;
-        never(&arena, From::TheLabel, async |_| Ok(())).await?;
+        never(&arena, Begin::Label, async |_| Ok(())).await?;
         wait_bare(&arena).await
     })
     .await
@@ -236,7 +237,7 @@ async fn with_the_webhook_dead_nothing_goes() -> Result<()> {
             Ok(())
         })
         .await?;
-        never(&arena, From::TheBeginning, async |_| Ok(())).await
+        never(&arena, Begin::AtOnce, async |_| Ok(())).await
     })
     .await
 }
@@ -250,17 +251,13 @@ impl BudgetByCount {
     /// Takes the right to write budgets from the reconciler, deletes its budget of the lobbies and keeps one by count.
     async fn keep(arena: &Arc<Arena>) -> Result<Self> {
         let cluster = arena.stack().cluster();
-        let role = rbac::objects(rbac::Component::Reconciler, object::OPERATOR_NAMESPACE).cluster_role;
-        let mut role = serde_json::to_value(role)?;
-        let rules = role["rules"].as_array_mut().context("a role without rules")?;
-        for rule in rules {
-            if rule["resources"].as_array().is_some_and(|all| all.contains(&json!("poddisruptionbudgets"))) {
-                rule["verbs"] = json!(["get", "list", "watch"]);
+        let mut role = rbac::objects(rbac::Component::Reconciler, object::OPERATOR_NAMESPACE).cluster_role;
+        for rule in role.rules.iter_mut().flatten() {
+            if rule.resources.iter().flatten().any(|resource| resource == "poddisruptionbudgets") {
+                rule.verbs = ["get", "list", "watch"].map(str::to_owned).to_vec();
             }
         }
-        role["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
-        role["kind"] = json!("ClusterRole");
-        cluster.apply_server_side(&role.to_string()).await?;
+        cluster.apply_server_side(&serde_json::to_string(&role)?).await?;
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client().await?, arena.namespace());
         // The API server's authorizer hears of the role a little later; until then ours may come back.
         eventually(LIMIT, "our budgets to be gone for good", || async {
@@ -284,10 +281,6 @@ impl BudgetByCount {
                 ticks.tick().await;
                 let Some(arena) = arena.upgrade() else { return };
                 let pods = arena.stack().runner().pods_in(arena.namespace(), Role::Server);
-                let players = |pod: &Arc<_>| -> u32 {
-                    let pod: &spawnery_tests::runner::RunningPod = pod;
-                    pod.game().and_then(|game| game.mini_server().map(|server| server.players())).unwrap_or_default()
-                };
                 let occupied = pods.iter().filter(|pod| players(pod) > 0).count();
                 let patch = Patch::Merge(json!({ "spec": { "minAvailable": occupied } }));
                 // A write that fails is made up for at the next look, as upstream does it.
@@ -298,6 +291,11 @@ impl BudgetByCount {
         }));
         Ok(Self { _stop: stop.drop_guard() })
     }
+}
+
+/// How many players a server has, by its own sockets.
+fn players(pod: &RunningPod) -> u32 {
+    pod.game().and_then(|game| game.mini_server().map(MiniServer::players)).unwrap_or_default()
 }
 
 fn by_count(occupied: u32) -> Value {
@@ -324,7 +322,7 @@ async fn a_budget_by_count_lets_it_go() -> Result<()> {
         let mut random = StdRng::seed_from_u64(1);
         for n in 1..=TRIALS {
             let (fill_at, empty_at) = moments(&mut random);
-            let trial = switch(&arena, From::TheLabel, fill_at, empty_at).await?;
+            let trial = switch(&arena, Begin::Label, fill_at, empty_at).await?;
             if let Some((since, answer)) = trial.hole {
                 println!("trial {n}: {answer:?} {since:?} after somebody was on {}", trial.b);
                 return Ok(());

@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result, ensure};
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{Api, ResourceExt, api::ListParams};
 use spawnery_api::names::{label, object};
 use spawnery_tests::{
     cluster::audit::Mark,
@@ -53,7 +53,7 @@ async fn hundred(arena: &Arena) -> Result<Crowd> {
     ensure!(crowd.by_server().len() == usize::try_from(LOBBIES)?, "players are on {} lobbies", crowd.by_server().len());
     eventually(LIMIT, "all lobbies to be labelled", || async {
         let occupied = ListParams::default().labels(&format!("{}={}", label::OCCUPIED, label::TRUE));
-        let labelled: BTreeSet<String> = arena.pods().list(&occupied).await?.iter().map(|pod| pod.name_any()).collect();
+        let labelled: BTreeSet<String> = arena.pods().list(&occupied).await?.iter().map(ResourceExt::name_any).collect();
         let missing: Vec<String> = crowd.by_server().into_keys().filter(|name| !labelled.contains(name)).collect();
         ensure!(missing.is_empty(), "not labelled: {missing:?}");
         Ok(())
@@ -73,7 +73,7 @@ async fn epoch(arena: &Arena) -> Result<u64> {
 }
 
 /// Waits until somebody leads in a later term than `before`.
-async fn wait_leader<'a>(arena: &'a Arena, before: u64) -> Result<&'a Replica> {
+async fn wait_leader(arena: &Arena, before: u64) -> Result<&Replica> {
     eventually(LIMIT, "a leader", || async {
         let epoch = epoch(arena).await?;
         ensure!(epoch > before, "still in term {epoch}");
@@ -86,7 +86,7 @@ async fn wait_leader<'a>(arena: &'a Arena, before: u64) -> Result<&'a Replica> {
 async fn wait_connected(pods: &[Arc<RunningPod>], before: u64) -> Result<()> {
     eventually(LIMIT, "all agents to be back", || async {
         sleep(PAUSE).await;
-        let states = join_all(pods.iter().map(|pod| async { (pod, pod.local_api().state().await) })).await;
+        let states = join_all(pods.iter().map(|pod| async move { (pod, pod.local_api().state().await) })).await;
         let back = |state: &serde_json::Value| {
             state["connected"].as_bool() == Some(true) && state["epoch"].as_u64().is_some_and(|epoch| epoch > before)
         };

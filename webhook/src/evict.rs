@@ -63,6 +63,14 @@ pub(crate) async fn evict(app: &App, request: &Request<'_>, gives_up: Instant) -
         return answer(verdict);
     };
     if let (true, Some(pod)) = (denial.record, &pod) {
+        tracing::info!(
+            namespace = request.namespace,
+            name = request.name,
+            uid = pod.uid(),
+            user = request.username,
+            verdict = verdict.label(),
+            "refused an eviction"
+        );
         record(app, request, pod);
     }
     match (denial.hold, pod) {

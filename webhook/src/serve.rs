@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use spawnery_runtime::args::duration;
 use tokio::sync::Semaphore;
 
-use crate::review::{MAX_BODY_BYTES, Malformed, Request, decode};
+use crate::review::{Answer, MAX_BODY_BYTES, Malformed, Request, decode};
 use crate::{App, evict, mutate, validate};
 
 /// For the whole body to arrive. The API server sends it at once.
@@ -136,29 +136,26 @@ async fn answered(
     Ok(answer.body(&review.uid))
 }
 
-fn log(endpoint: Endpoint, review: &Request<'_>, answer: &crate::review::Answer, took: Duration) {
-    if answer.refusal.is_some() {
+/// A refused edit is news. An eviction is refused every few seconds while a drain runs: what is news about it is told where
+/// it is recorded.
+fn log(endpoint: Endpoint, review: &Request<'_>, answer: &Answer, took: Duration) {
+    if answer.refusal.is_some() && matches!(endpoint, Endpoint::Validate) {
         tracing::info!(
-            endpoint = endpoint.label(),
             namespace = review.namespace,
             name = review.name,
             kind = review.kind,
             user = review.username,
-            verdict = answer.decision,
-            elapsed_ms = took.as_millis(),
-            "refused"
-        );
-    } else {
-        tracing::debug!(
-            endpoint = endpoint.label(),
-            namespace = review.namespace,
-            name = review.name,
-            kind = review.kind,
-            verdict = answer.decision,
-            elapsed_ms = took.as_millis(),
-            "allowed"
+            "refused an edit"
         );
     }
+    tracing::debug!(
+        endpoint = endpoint.label(),
+        namespace = review.namespace,
+        name = review.name,
+        verdict = answer.decision,
+        elapsed_ms = took.as_millis(),
+        "answered"
+    );
 }
 
 async fn read(body: Body) -> Result<Bytes, Malformed> {
@@ -210,7 +207,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_given_up() {
         let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let begin = tokio::time::Instant::now();
         assert_eq!(read(never).await.unwrap_err().label(), "slow");
+        assert_eq!(begin.elapsed(), BODY_DEADLINE);
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use super::Cause;
 use crate::occupancy::SealReason;
 
 /// Whoever asked for a pod's eviction gets so long to evict it once it is sealed; then it is removed all the same.
-const HAND_OVER: Duration = Duration::from_secs(10);
+pub const HAND_OVER: Duration = Duration::from_secs(10);
 
 /// Where the door of the proxy stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub enum Step {
 
 /// Who removes a pod that is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HandOver {
+enum HandOver {
     /// Whoever asked for its eviction, if soon.
     ToEvictor,
     /// We.
@@ -57,7 +57,7 @@ pub enum HandOver {
 }
 
 /// Who removes a pod that leaves for this cause. After a restart only the seal is left to tell, and it waits.
-pub fn hand_over(cause: Option<Cause>) -> HandOver {
+fn hand_over(cause: Option<Cause>) -> HandOver {
     match cause {
         Some(Cause::EvictionRequested | Cause::NodeDeparting | Cause::Sealed) => HandOver::ToEvictor,
         Some(Cause::GroupDeleted) | None => HandOver::Ours,

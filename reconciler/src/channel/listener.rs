@@ -86,7 +86,7 @@ impl Drop for InUse {
 
 /// Where agents connect.
 pub(super) struct Listener {
-    listener: tokio::net::TcpListener,
+    socket: tokio::net::TcpListener,
     acceptor: TlsAcceptor,
     config: ChannelConfig,
     metrics: ChannelMetrics,
@@ -101,7 +101,7 @@ impl Listener {
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
-            listener: tokio::net::TcpListener::from_std(listener)?,
+            socket: tokio::net::TcpListener::from_std(listener)?,
             acceptor: TlsAcceptor::from(tls),
             config,
             metrics,
@@ -116,7 +116,7 @@ impl Listener {
             loop {
                 let accepted = tokio::select! {
                     () = stop.cancelled() => return,
-                    accepted = self.listener.accept() => accepted,
+                    accepted = self.socket.accept() => accepted,
                 };
                 let Ok((tcp, peer)) = accepted else {
                     tokio::time::sleep(PAUSE).await;

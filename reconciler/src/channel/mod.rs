@@ -57,12 +57,12 @@ pub struct ChannelConfig {
 impl Default for ChannelConfig {
     fn default() -> Self {
         Self {
-            renew_after: Duration::from_secs(8 * 60),
-            hard_deadline: Duration::from_secs(10 * 60),
+            renew_after: Duration::from_mins(8),
+            hard_deadline: Duration::from_mins(10),
             report_interval: Duration::from_secs(5),
             keep_alive: Duration::from_secs(5),
             handshake: Duration::from_secs(30),
-            idle: Duration::from_secs(5 * 60),
+            idle: Duration::from_mins(5),
             grace: Duration::from_secs(5),
             connections: 16_384,
         }

@@ -43,7 +43,7 @@ impl Said for proto::OperatorToServer {
     }
 
     fn out(out: Out, epoch: u64) -> Option<Self> {
-        wire::to_server(out, epoch)
+        wire::to_server(&out, epoch)
     }
 }
 

@@ -61,7 +61,7 @@ impl Service {
         let in_use = connection.stream();
         let token = bearer(request.metadata()).unwrap_or_default();
         let accepted = self.authenticator.authenticate(token, role, connection.peer.ip()).await;
-        let accepted = accepted.map_err(|refusal| self.refuse(role, &connection, &refusal))?;
+        let accepted = accepted.map_err(|refusal| self.refuse(role, &connection, refusal))?;
         let (namespace, pod) = (accepted.namespace, accepted.who.name.clone());
         let session = Arc::new(self.hub.open(&namespace, accepted.who));
         if !session.may_send() {
@@ -83,7 +83,7 @@ impl Service {
         Ok(Response::new(outbound.into_stream().boxed()))
     }
 
-    fn refuse(&self, role: Role, connection: &Connection, refusal: &Refusal) -> Status {
+    fn refuse(&self, role: Role, connection: &Connection, refusal: Refusal) -> Status {
         tracing::info!(
             peer = %connection.peer,
             role = role.as_str(),

@@ -282,7 +282,7 @@ impl Hub {
         drop(state);
         self.metrics.stream_opened(who.role);
         self.at_home(who.uid.clone(), namespace, |realm, now| {
-            realm.join(&who, generation, now)
+            realm.join(&who, generation, now);
         });
         Session::new(Arc::clone(self), namespace.to_owned(), who, generation, wake, cancel)
     }

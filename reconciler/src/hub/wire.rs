@@ -33,11 +33,11 @@ pub(crate) fn report(count: proto::PlayerCount) -> Report {
 }
 
 /// A message to a server; `None` for what only proxies are told.
-pub(crate) fn to_server(out: Out, epoch: u64) -> Option<proto::OperatorToServer> {
+pub(crate) fn to_server(out: &Out, epoch: u64) -> Option<proto::OperatorToServer> {
     use proto::operator_to_server::Message;
     let message = match out {
-        Out::Door { open, revision } => Message::Door(proto::Door { open, revision, epoch }),
-        Out::ReportNow { nonce } => Message::ReportNow(proto::ReportNow { nonce }),
+        &Out::Door { open, revision } => Message::Door(proto::Door { open, revision, epoch }),
+        &Out::ReportNow { nonce } => Message::ReportNow(proto::ReportNow { nonce }),
         Out::FullSync { .. } | Out::Register { .. } | Out::Unregister { .. } | Out::Drain { .. } | Out::SetReady(_) => {
             return None;
         }

@@ -44,4 +44,4 @@ fn texts(findings: &[Finding]) -> String {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

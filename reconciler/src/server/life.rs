@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spawnery_api::conditions::{self, Desired, Status};
 use spawnery_api::names::condition::{self, reason};
 use spawnery_api::names::event::{self, action};
-use spawnery_core::door::{DoorView, WantDoor};
+use spawnery_core::door::{DoorView, ServerView, WantDoor};
 use spawnery_core::drain::{self, Cause, Causes, Clock, Deadline, Held};
 use spawnery_core::occupancy::{self, SealReason};
 use spawnery_core::phase::{self, Decision, FLAP_RESET, Losses, Phase, PodEffect, Reason, STREAM_GRACE};
@@ -80,12 +80,24 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
         occupied: holds(sealed, phase, view.is_none_or(|view| view.occupied)),
         was_registered: status.was_registered,
         readiness_losses: u32::try_from(status.readiness_losses).unwrap_or(0),
-        startup_deadline_reached: since(&status.started_at).is_some_and(|d| d > signed(seen.startup_deadline)),
+        startup_deadline_reached: starting_since(seen, plan)
+            .is_some_and(|began| seen.now.duration_since(began) > signed(seen.startup_deadline)),
         drain_deadline_reached: matches!(sealed, Some(SealReason::Deadline | SealReason::Override)),
         max_stale_reached: rules.max_stale.is_some_and(|max| since(&status.retiring_since).is_some_and(|d| d >= signed(max))),
         retention_elapsed: since(&status.failed_at).is_some_and(|d| d >= signed(rules.retention)),
         ready_for: since(&status.ready_since).and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
     }
+}
+
+/// Since when the startup deadline runs. Time before this process looked is charged to nobody, because nobody could have
+/// heard the agent; nor is any while an agent that was once heard by an earlier leader may still be on its way back.
+fn starting_since(seen: &Observed<'_>, plan: &Plan) -> Option<Timestamp> {
+    let expected_back = |view: &ServerView| !view.ever_connected && view.stream_down_for.is_zero();
+    if plan.status.was_registered && seen.view.as_ref().is_some_and(expected_back) {
+        return None;
+    }
+    let began = plan.status.started_at.as_ref()?.0;
+    Some(plan.memory.since.map_or(began, |since| since.max(began)))
 }
 
 /// Whether the phase machine has to wait for people: until the pod is sealed it always does, so that every removal goes
@@ -171,7 +183,7 @@ fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) -> drain::Decision 
             previous,
         },
         closing_since: draining.map(|draining| draining.last_transition_time.0),
-        clock: if seen.memory.seen {
+        clock: if seen.memory.since.is_some() {
             Clock { started, held_since: seen.memory.held_since }
         } else {
             Clock::taken_over(started)
@@ -341,7 +353,8 @@ fn wake(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let rules = seen.rules();
     let at = match phase {
         // The deadline is passed when more than it has gone by.
-        Phase::Pending | Phase::Starting => from(&status.started_at, seen.startup_deadline.saturating_add(Duration::from_millis(1))),
+        Phase::Pending | Phase::Starting => starting_since(seen, plan)
+            .map(|began| after(began, seen.startup_deadline.saturating_add(Duration::from_millis(1)))),
         Phase::Ready if status.readiness_losses > 0 => from(&status.ready_since, FLAP_RESET),
         Phase::Retiring => rules.max_stale.and_then(|max_stale| from(&status.retiring_since, max_stale)),
         Phase::Failed => from(&status.failed_at, rules.retention),

@@ -198,8 +198,8 @@ fn address(ip: &str) -> String {
 /// What this process remembers of a Server, beside what the API server keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// It was looked at before by this process.
-    pub(crate) seen: bool,
+    /// When this process first looked at it: what came before nobody of us could hear.
+    pub(crate) since: Option<Timestamp>,
     /// When its pod was made by us; the cache may not show it yet.
     pub(crate) pod_made: Option<Timestamp>,
     /// UID of the pod that the hub was told of.

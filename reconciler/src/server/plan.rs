@@ -105,7 +105,7 @@ impl Plan {
             delete_server: false,
             status,
             events: Vec::new(),
-            memory: Memory { seen: true, ..seen.memory.clone() },
+            memory: Memory { since: seen.memory.since.or(Some(seen.now)), ..seen.memory.clone() },
             wake: None,
         }
     }

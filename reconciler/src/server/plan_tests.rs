@@ -77,7 +77,7 @@ impl Scene {
             network: true,
             node_departing: false,
             fallback_ready: true,
-            memory: Memory { seen: true, ..Memory::default() },
+            memory: Memory { since: Some(at(-3600)), ..Memory::default() },
         }
     }
 
@@ -260,6 +260,18 @@ fn loses_readiness(#[case] scene: Scene, #[case] phase: &str, #[case] losses: i3
     assert_eq!(plan.door, Some(if losses == 0 { WantDoor::Open } else { WantDoor::Closed }));
     assert!(plan.marks.is_some_and(|marks| marks.occupied), "whoever is on it is protected all the while");
     assert_eq!((plan.pod, plan.seal), (PodStep::Keep, None));
+}
+
+#[rstest]
+#[case::in_time(Scene::with_pod().status(|s| s.started_at = Some(at(-300).into())), "Starting")]
+#[case::too_late(Scene::with_pod().status(|s| s.started_at = Some(at(-301).into())), "Failed")]
+#[case::nobody_could_hear_it(Scene::with_pod().status(|s| s.started_at = Some(at(-9000).into())).with(|s| s.memory.since = Some(at(-300))), "Starting")]
+#[case::this_leader_s_first_look(Scene::with_pod().status(|s| s.started_at = Some(at(-9000).into())).with(|s| s.memory = Memory::default()), "Starting")]
+#[case::may_be_on_its_way_back(Scene::with_pod().status(|s| { s.started_at = Some(at(-9000).into()); s.was_registered = true; }).view(|v| { v.connected = false; v.ever_connected = false; }), "Starting")]
+#[case::is_not_coming_back(Scene::with_pod().status(|s| { s.started_at = Some(at(-9000).into()); s.was_registered = true; }).view(|v| { v.connected = false; v.ever_connected = false; v.stream_down_for = Duration::from_secs(16); }), "Failed")]
+fn the_startup_deadline(#[case] scene: Scene, #[case] phase: &str) {
+    let scene = scene.status(|s| s.phase = "Starting".to_owned()).view(|v| v.ready = false);
+    assert_eq!(scene.plan().status.phase, phase);
 }
 
 #[test]

@@ -119,6 +119,7 @@ impl Stack {
         for replica in &webhooks {
             let launch = Launch::new(replica.name(), &webhook)
                 .arg(format!("--webhook-bind-address={}", replica.address()))
+                .arg("--shutdown-delay=0s")
                 .args(&options.webhook_flags);
             replica.launch(common(launch, cluster, replica, account.kubeconfig()))?;
         }
@@ -175,6 +176,6 @@ fn common(launch: Launch, cluster: &Cluster, replica: &Replica, kubeconfig: &std
         .arg(format!("--operator-namespace={}", object::OPERATOR_NAMESPACE))
         .arg(format!("--metrics-bind-address={}", at(port::METRICS)))
         .arg(format!("--health-probe-bind-address={}", at(port::HEALTH)))
-        .args(["--log-level=info,spawnery=debug", "--shutdown-delay=0s", "--shutdown-grace=1s"])
+        .args(["--log-level=info,spawnery=debug", "--shutdown-grace=1s"])
         .log(cluster.log_dir().join(format!("{}.log", replica.name())))
 }

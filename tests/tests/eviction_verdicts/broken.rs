@@ -69,8 +69,8 @@ async fn what_is_no_review_gets_a_defined_answer() -> Result<()> {
     let lone = Lone::shared().await?;
     let v1beta1 = r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u"}}"#;
     let no_uid = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#;
-    let long = " ".repeat(9_000_000);
-    let cases = [("{", "400"), ("", "400"), (v1beta1, "400"), (no_uid, "400"), (long.as_str(), "413")];
+    let nine_megabytes = " ".repeat(9_000_000);
+    let cases = [("{", "400"), ("", "400"), (v1beta1, "400"), (no_uid, "400"), (nine_megabytes.as_str(), "413")];
     for path in ["/evictions", "/validate", "/mutate-pods"] {
         for (body, want) in cases {
             let answer = exchange(lone, &post(path, body)).await?;
@@ -95,18 +95,18 @@ async fn slow_and_half_closed_requests_end() -> Result<()> {
         bytes.truncate(read);
         anyhow::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let answer = slow.await?;
-    ensure!(code(&answer) == "408", "{answer}");
+    let said = slow.await?;
+    ensure!(code(&said) == "408", "{said}");
     ensure!(begin.elapsed() < Duration::from_secs(8), "after {:?}", begin.elapsed());
 
     let half_closed = async {
         let mut stream = connect(lone, &rustls::version::TLS13).await?;
         stream.write_all(head).await?;
         stream.shutdown().await?;
-        answer_of(stream).await
+        answer(stream).await
     };
-    let answer = half_closed.await?;
-    ensure!(answer.is_empty() || code(&answer) == "400", "{answer}");
+    let said = half_closed.await?;
+    ensure!(said.is_empty() || code(&said) == "400", "{said}");
 
     // Many that never say anything more: they cost a connection until their time is over, and nothing after that.
     let mut silent = Vec::new();
@@ -124,10 +124,6 @@ async fn slow_and_half_closed_requests_end() -> Result<()> {
     })
     .await?;
     ensure_as_before(lone).await
-}
-
-async fn answer_of(stream: TlsStream<TcpStream>) -> Result<String> {
-    answer(stream).await
 }
 
 #[tokio::test]

@@ -87,12 +87,9 @@ impl Lone {
         .await
     }
 
-    /// A client that shows answers as they come: kube's own repeats a call that was answered 429.
+    /// See [`patient_client`].
     pub(crate) async fn client(&self) -> Result<Client> {
-        let file = Kubeconfig::read_from(self.cluster.kubeconfig())?;
-        let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        config.default_retry = false;
-        Ok(Client::try_from(config)?)
+        patient_client(&self.cluster).await
     }
 
     pub(crate) async fn pods(&self, namespace: &Namespace) -> Result<Api<Pod>> {
@@ -146,25 +143,38 @@ impl Lone {
         Ok(())
     }
 
-    /// Posts an Eviction of `policy/v1` (or what `more` says) and tells what came back.
+    /// Posts an Eviction; see [`evict`].
     pub(crate) async fn evict(&self, namespace: &Namespace, pod: &str, more: &Value, query: &str) -> Result<Answer> {
-        let mut eviction = json!({
-            "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": { "name": pod, "namespace": namespace.name() },
-        });
-        if let (Some(eviction), Some(more)) = (eviction.as_object_mut(), more.as_object()) {
-            eviction.extend(more.clone());
-        }
-        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction{query}", namespace.name());
-        let request = Request::post(path).header("content-type", "application/json").body(eviction.to_string().into_bytes())?;
-        let response = self.client().await?.send(request.map(kube::client::Body::from)).await?;
-        let warnings = response.headers().get_all("warning").iter();
-        let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
-        let retry_after = response.headers().get("retry-after").is_some();
-        let code = response.status().as_u16();
-        let body = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { code, body: serde_json::from_slice(&body)?, warnings, retry_after })
+        evict(&self.client().await?, namespace, pod, more, query).await
     }
+}
+
+/// A client that shows answers as they come: kube's own repeats a call that was answered 429.
+pub(crate) async fn patient_client(cluster: &Cluster) -> Result<Client> {
+    let file = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// Posts an Eviction of `policy/v1` (or what `more` says) and tells what came back.
+pub(crate) async fn evict(client: &Client, namespace: &Namespace, pod: &str, more: &Value, query: &str) -> Result<Answer> {
+    let mut eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": { "name": pod, "namespace": namespace.name() },
+    });
+    if let (Some(eviction), Some(more)) = (eviction.as_object_mut(), more.as_object()) {
+        eviction.extend(more.clone());
+    }
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction{query}", namespace.name());
+    let request = Request::post(path).header("content-type", "application/json").body(eviction.to_string().into_bytes())?;
+    let response = client.send(request.map(kube::client::Body::from)).await?;
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+    let retry_after = response.headers().get("retry-after").is_some();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok(Answer { code, body: serde_json::from_slice(&body)?, warnings, retry_after })
 }
 
 /// What the API server said.

@@ -158,10 +158,10 @@ async fn the_seal_ends_the_hold() {
     let sealed = async {
         tokio::time::sleep(Duration::from_millis(40)).await;
         // A change of another pod wakes nobody, one that is not the seal changes nothing.
-        world.apply(pod("lobby-abcd", &[OCCUPIED, SEALED]));
-        world.apply(recorded(pod("empty", &[]), "2026-11-29T12:00:00Z"));
+        world.apply(&pod("lobby-abcd", &[OCCUPIED, SEALED]));
+        world.apply(&recorded(pod("empty", &[]), "2026-11-29T12:00:00Z"));
         tokio::time::sleep(Duration::from_millis(40)).await;
-        world.apply(pod("empty", &[SEALED]));
+        world.apply(&pod("empty", &[SEALED]));
     };
     let review = of("empty");
     let (response, ()) = tokio::join!(world.review("/evictions?timeout=3s", &review), sealed);
@@ -175,7 +175,7 @@ async fn somebody_who_got_in_ends_the_hold_too() {
     let world = World::with(objects()).await;
     let joined = async {
         tokio::time::sleep(Duration::from_millis(40)).await;
-        world.apply(pod("empty", &[OCCUPIED]));
+        world.apply(&pod("empty", &[OCCUPIED]));
     };
     let review = of("empty");
     let (response, ()) = tokio::join!(world.review("/evictions?timeout=3s", &review), joined);
@@ -204,7 +204,7 @@ async fn requests_are_recorded_at_once_and_then_once_a_minute() {
 async fn a_record_of_another_replica_counts() {
     let world = World::with(objects()).await;
     let now = spawnery_runtime::clock::Clock::system().wall().to_string();
-    world.apply(recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
+    world.apply(&recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
     settle().await;
     assert_refused(&world.review("/evictions?timeout=3s", &of("lobby-abcd")).await, Why::Occupied);
     settle().await;
@@ -218,9 +218,9 @@ async fn a_request_after_the_leader_cleared_the_record_is_written_at_once() {
     world.review("/evictions?timeout=3s", &review).await;
     settle().await;
     let now = spawnery_runtime::clock::Clock::system().wall().to_string();
-    world.apply(recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
+    world.apply(&recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
     settle().await;
-    world.apply(pod("lobby-abcd", &[OCCUPIED]));
+    world.apply(&pod("lobby-abcd", &[OCCUPIED]));
     settle().await;
     world.review("/evictions?timeout=3s", &review).await;
     settle().await;

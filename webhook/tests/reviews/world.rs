@@ -80,12 +80,8 @@ impl World {
     }
 
     /// Changes an object as a watch shows it.
-    pub(crate) fn apply(&self, object: Value) {
-        self.send("MODIFIED", &object);
-    }
-
-    fn send(&self, kind: &str, object: &Value) {
-        let line = json!({ "type": kind, "object": object }).to_string() + "\n";
+    pub(crate) fn apply(&self, object: &Value) {
+        let line = json!({ "type": "MODIFIED", "object": object }).to_string() + "\n";
         let mut state = self.state.lock();
         if let Some(objects) = state.objects.get_mut(&path_of(object)) {
             objects.retain(|other| other["metadata"]["uid"] != object["metadata"]["uid"]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::door::{DoorView, Out, ProxyFacts, Realm, Revision, ServerWant, WantDoor};
-use crate::ledger::{Capabilities, Generation, PodUid, Report, Rules};
+use crate::ledger::{Capabilities, PodUid, Report, Rules};
 
 /// What is left out of the careful way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

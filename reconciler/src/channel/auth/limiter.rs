@@ -111,7 +111,7 @@ mod tests {
             limiter.buckets.contains_key(&peer(1)),
             "the worst is remembered longest"
         );
-        limiter.charge(peer(60), t0 + Duration::from_secs(600));
+        limiter.charge(peer(60), t0 + Duration::from_mins(10));
         assert_eq!(limiter.buckets.len(), 1, "full buckets are forgotten");
     }
 }

@@ -30,7 +30,7 @@ use super::{Accepted, Authenticate, Refusal};
 use crate::channel::metrics::ChannelMetrics;
 
 /// How long an accepted review is believed.
-const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+const ACCEPTED_FOR: Duration = Duration::from_mins(1);
 /// How long a refused review is believed.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Most reviews remembered.

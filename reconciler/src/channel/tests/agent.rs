@@ -47,8 +47,7 @@ impl<Say, Hear> Agent<Say, Hear> {
             .as_ref()
             .expect("not finished")
             .send(message)
-            .ok()
-            .expect("the stream is up");
+            .unwrap_or_else(|_| panic!("the stream is up"));
     }
 
     /// The process stops: nothing is read or written any more.

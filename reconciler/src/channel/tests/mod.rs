@@ -18,7 +18,7 @@ use rig::{EPOCH, Rig, eventually, quick, tls_1_2};
 
 #[tokio::test]
 async fn a_proxy_hears_the_interval_the_deadline_and_then_the_directory() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-b", WantDoor::Open);
     rig.want("lobby-a", WantDoor::Open);
     rig.observe("edge-1");
@@ -66,7 +66,7 @@ async fn a_proxy_hears_the_interval_the_deadline_and_then_the_directory() {
 
 #[tokio::test]
 async fn a_server_is_closed_emptied_and_known_to_be() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-a", WantDoor::Open);
     rig.observe("edge-1");
     let mut proxy = rig.proxy("edge-1").await;
@@ -97,7 +97,7 @@ async fn a_server_is_closed_emptied_and_known_to_be() {
 
 #[tokio::test]
 async fn a_newer_session_of_the_same_pod_takes_over() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-a", WantDoor::Closed);
     let mut old = rig.server("lobby-a").await;
     old.say(hello());
@@ -124,7 +124,7 @@ async fn a_session_ends_at_its_deadline() {
         hard_deadline: Duration::from_millis(300),
         ..quick()
     };
-    let rig = Rig::start(config).await;
+    let rig = Rig::start(config);
     let mut server = rig.server("lobby-a").await;
     assert_eq!(server.end().await.map(|status| status.code()), Some(Code::Unavailable));
     eventually("it is gone", || !rig.view("lobby-a").connected).await;
@@ -132,7 +132,7 @@ async fn a_session_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_frozen_agent_is_cut_and_charged_from_its_last_word() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-a", WantDoor::Open);
     let server = rig.server("lobby-a").await;
     server.say(hello());
@@ -149,7 +149,7 @@ async fn a_frozen_agent_is_cut_and_charged_from_its_last_word() {
 
 #[tokio::test]
 async fn a_whole_groups_change_cuts_nobody() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.observe("edge-1");
     let mut proxy = rig.proxy("edge-1").await;
     proxy.say(hello());
@@ -171,7 +171,7 @@ async fn a_whole_groups_change_cuts_nobody() {
 
 #[tokio::test]
 async fn reports_that_cannot_be_are_dropped_and_the_session_goes_on() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-a", WantDoor::Closed);
     let server = rig.server("lobby-a").await;
     server.say(hello());
@@ -191,7 +191,7 @@ async fn reports_that_cannot_be_are_dropped_and_the_session_goes_on() {
 
 #[tokio::test]
 async fn an_agent_that_wants_it_hears_something_in_every_silence() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.want("lobby-a", WantDoor::Closed);
     let mut server = rig.server("lobby-a").await;
     server.say(hello());
@@ -205,7 +205,7 @@ async fn an_agent_that_wants_it_hears_something_in_every_silence() {
 
 #[tokio::test]
 async fn without_the_lease_nothing_is_said() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     rig.observe("edge-1");
     let mut proxy = rig.proxy("edge-1").await;
     proxy.say(hello());
@@ -225,8 +225,8 @@ async fn without_the_lease_nothing_is_said() {
 #[case::too_often(Some("limited"), Code::ResourceExhausted)]
 #[tokio::test]
 async fn who_is_not_accepted_is_told_a_code_and_nothing_more(#[case] token: Option<&str>, #[case] want: Code) {
-    let rig = Rig::start(quick()).await;
-    let refused = rig.try_open(Role::Server, token).await.err().expect("refused");
+    let rig = Rig::start(quick());
+    let refused = rig.try_open(Role::Server, token).await.expect_err("refused");
     assert_eq!(refused.code(), want);
     assert!(!refused.message().contains("pod"), "{}", refused.message());
     let mut accepted = rig.server("lobby-a").await;
@@ -235,7 +235,7 @@ async fn who_is_not_accepted_is_told_a_code_and_nothing_more(#[case] token: Opti
 
 #[tokio::test]
 async fn only_tls_1_3_is_spoken_and_the_server_goes_on() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     let refused = rig.handshake(tls_1_2(&rig.ca)).await;
     assert!(refused.is_err());
     rig.plain_bytes().await;
@@ -253,7 +253,7 @@ async fn a_connection_that_nobody_uses_is_ended() {
         idle: Duration::from_millis(200),
         ..quick()
     };
-    let rig = Rig::start(config).await;
+    let rig = Rig::start(config);
     let mut used = rig.server("lobby-a").await;
     used.hear().await;
     let idle = rig
@@ -265,7 +265,7 @@ async fn a_connection_that_nobody_uses_is_ended() {
 
 #[tokio::test]
 async fn when_the_process_ends_sessions_end_and_it_does_not_wait_for_them() {
-    let rig = Rig::start(quick()).await;
+    let rig = Rig::start(quick());
     let mut server = rig.server("lobby-a").await;
     server.hear().await;
     let ((), end) = tokio::join!(rig.stop(), server.end());

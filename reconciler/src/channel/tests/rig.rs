@@ -64,7 +64,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) async fn start(times: Times) -> Self {
+    pub(super) fn start(times: Times) -> Self {
         let now = spawnery_runtime::clock::Clock::system().wall();
         let authority = Authority::generate(now).unwrap();
         let serving = ServingCert::empty();
@@ -229,7 +229,7 @@ impl Rig {
         let io = Gated::new(tls, frozen);
         let mut io = Some(TokioIo::new(io));
         let connect = tower::service_fn(move |_| {
-            let io = io.take().ok_or(io::Error::from(io::ErrorKind::NotConnected));
+            let io = io.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
             async move { io }
         });
         let endpoint = Endpoint::from_static("http://operator");

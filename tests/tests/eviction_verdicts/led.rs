@@ -1,0 +1,78 @@
+//! What takes a leader: a pod that was never registered is sealed on request.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use spawnery_api::names::label;
+use spawnery_api::v1alpha1::Server;
+use spawnery_tests::stack::{Stack, StackOptions};
+use spawnery_tests::{Cluster, ClusterConfig, Namespace, eventually};
+
+use crate::lone::{LIMIT, evict, patient_client};
+
+/// A group whose pods no node takes.
+fn homeless(namespace: &Namespace) -> String {
+    let object = |kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": "spawnery.cloud/v1alpha1", "kind": kind,
+            "metadata": { "name": name, "namespace": namespace.name() }, "spec": spec,
+        })
+    };
+    let network = object("Network", "main", json!({ "forwardingSecretRef": { "name": "forwarding" } }));
+    let group = json!({
+        "networkRef": { "name": "main" }, "type": "Ephemeral", "image": "example.test/lobby:1", "maxPlayers": 20,
+        "scaling": { "minReplicas": 1, "maxReplicas": 2, "spareSlots": 0 },
+        "scheduling": { "nodeSelector": { "tests.spawnery.cloud/none": "such" } },
+    });
+    format!("---\n{network}\n---\n{}\n", object("ServerGroup", "lobby", group))
+}
+
+async fn only_pod(pods: &Api<Pod>) -> Result<Pod> {
+    let selector = format!("{}={}", label::MANAGED_BY, label::MANAGED_BY_VALUE);
+    eventually(LIMIT, "the group's pod", || async {
+        let found = pods.list(&ListParams::default().labels(&selector)).await?;
+        found.items.into_iter().next().context("no pod")
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_was_never_registered_is_sealed_on_request() -> Result<()> {
+    let config = ClusterConfig { nodes: vec!["node-a".to_owned()], ..ClusterConfig::default() };
+    let cluster = Cluster::start(config).await?;
+    let stack = Stack::start(&cluster, StackOptions::default()).await.with_context(|| cluster.log_tails(20))?;
+    let result = cluster.with_namespace("never", async |namespace| {
+        stack.cluster().apply(&homeless(&namespace)).await?;
+        let client = patient_client(&cluster).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.name());
+        let servers: Api<Server> = Api::namespaced(client.clone(), namespace.name());
+        let pod = only_pod(&pods).await?;
+        let name = pod.name_any();
+        let dry = json!({ "deleteOptions": { "dryRun": ["All"] } });
+        eventually(LIMIT, "the webhook to judge the pod", || async {
+            let answer = evict(&client, &namespace, &name, &dry, "").await?;
+            ensure!(answer.code == 201 && !answer.warnings.is_empty(), "{answer:?}");
+            Ok(())
+        })
+        .await?;
+        eventually(LIMIT, "the eviction", || async {
+            let answer = evict(&client, &namespace, &name, &Value::Null, "").await?;
+            ensure!(answer.code == 201, "{answer:?}");
+            Ok(())
+        })
+        .await?;
+        eventually(LIMIT, "another pod in its place, never registered like it", || async {
+            for server in servers.list(&ListParams::default()).await? {
+                ensure!(server.status.as_ref().is_none_or(|status| !status.was_registered), "{server:?}");
+            }
+            let found = pods.list(&ListParams::default()).await?;
+            let others = found.items.iter().filter(|other| other.uid() != pod.uid());
+            ensure!(others.count() == 1 && found.items.len() == 1, "{} pods", found.items.len());
+            Ok(())
+        })
+        .await
+    });
+    result.await
+}
