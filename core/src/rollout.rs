@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 /// A proxy that others want gone closes after so long, also without a replacement: otherwise the last two nodes of a
 /// cluster could never be drained.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why a proxy must leave, whatever the group's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -39,6 +39,8 @@ pub struct Metrics {
     pub floor_widening: Histogram,
     /// Orphans removed.
     pub orphans: Counter,
+    /// Orphans with people on them, which stay until those have left.
+    pub orphans_waiting: Gauge,
     /// Seconds since 1970 at which the agent channel's leaf ends.
     pub leaf_not_after: Gauge,
 }
@@ -57,6 +59,7 @@ impl Metrics {
             webhook_answers: Gauge::default(),
             floor_widening: durations(),
             orphans: Counter::default(),
+            orphans_waiting: Gauge::default(),
             leaf_not_after: Gauge::default(),
         };
         registry.register(
@@ -88,6 +91,11 @@ impl Metrics {
             "spawnery_orphans_removed",
             "Pods and Servers without a parent",
             metrics.orphans.clone(),
+        );
+        registry.register(
+            "spawnery_orphans_waiting",
+            "Orphans with people on them, which stay until those have left",
+            metrics.orphans_waiting.clone(),
         );
         registry.register(
             "spawnery_agent_certificate_not_after_seconds",

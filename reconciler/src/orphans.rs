@@ -49,8 +49,9 @@ fn fate(pod: &PodView, parent: bool) -> Fate {
 /// None; the type is that of supervised tasks.
 pub async fn run(ctx: Arc<Context>) -> anyhow::Result<()> {
     loop {
-        let waits = sweep(&ctx).await;
-        tokio::time::sleep(if waits {
+        let waiting = sweep(&ctx).await;
+        ctx.metrics.orphans_waiting.set(waiting);
+        tokio::time::sleep(if waiting > 0 {
             SOON.min(ctx.config.orphan_interval)
         } else {
             ctx.config.orphan_interval
@@ -59,8 +60,8 @@ pub async fn run(ctx: Arc<Context>) -> anyhow::Result<()> {
     }
 }
 
-/// `true` when some pod waits for its door.
-async fn sweep(ctx: &Context) -> bool {
+/// How many pods wait until their door is closed and nobody is on them.
+async fn sweep(ctx: &Context) -> i64 {
     for server in ctx.feeds.servers.all() {
         let namespace = server.namespace().unwrap_or_default();
         let parent = ctx
@@ -73,13 +74,13 @@ async fn sweep(ctx: &Context) -> bool {
             remove(ctx, &api, "Server", server.name_any(), server.uid().unwrap_or_default()).await;
         }
     }
-    let mut waits = false;
+    let mut waiting = 0;
     for pod in ctx.feeds.pods.all() {
         if fate(&pod, has_parent(ctx, &pod)) == Fate::Close {
-            waits |= !close_and_remove(ctx, &pod).await;
+            waiting += i64::from(!close_and_remove(ctx, &pod).await);
         }
     }
-    waits
+    waiting
 }
 
 fn has_parent(ctx: &Context, pod: &PodView) -> bool {
@@ -101,7 +102,7 @@ async fn close_and_remove(ctx: &Context, pod: &PodView) -> bool {
     if !pod.is_sealed() && !pod.is_terminal() {
         close(ctx, pod, &uid);
         if !ctx.hub.claim_seal(&uid, never_used(ctx, pod, &uid)) {
-            tracing::info!(
+            tracing::debug!(
                 namespace = pod.namespace(),
                 name = pod.name(),
                 uid = pod.uid(),

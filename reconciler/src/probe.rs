@@ -54,8 +54,8 @@ pub async fn run(ctx: Arc<Context>, width: watch::Sender<Width>) -> anyhow::Resu
         };
         ctx.metrics.webhook_answers.set(i64::from(answered));
         sight = sight.after(answered);
-        let before = width.send_replace(sight.width());
-        if before != sight.width() {
+        let changed = width.send_if_modified(|current| std::mem::replace(current, sight.width()) != sight.width());
+        if changed {
             ctx.wake.all_groups(&ctx.feeds);
             tracing::info!(answered, width = ?sight.width(), "budgets have to follow");
             silent_since = (sight.width() == Width::Unsealed).then_some(asked);
@@ -127,4 +127,20 @@ fn is_narrow(budget: &k8s_openapi::api::policy::v1::PodDisruptionBudget) -> bool
         .and_then(|spec| spec.selector.as_ref())
         .and_then(|selector| selector.match_labels.as_ref());
     labels.is_some_and(|labels| labels.contains_key(label::OCCUPIED))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::occupied_pods_only(json!({"spawnery.cloud/group": "g", "spawnery.cloud/occupied": "true"}), true)]
+    #[case::every_pod_of_the_group(json!({"spawnery.cloud/group": "g"}), false)]
+    fn tells_narrow_budgets_from_wide_ones(#[case] labels: Value, #[case] want: bool) {
+        let budget = json!({"spec": {"selector": {"matchLabels": labels}}});
+        assert_eq!(is_narrow(&serde_json::from_value(budget).expect("a budget")), want);
+    }
 }

@@ -18,8 +18,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::core::DeserializeGuard;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -116,7 +116,13 @@ impl<K: Fed> Feed<K> {
     /// As [`Feed::builder`] for kinds whose schema lets objects pass that we cannot read: one of those is left out, with
     /// a warning, where it would otherwise stop the whole list. Decoding costs about twice as much.
     pub fn guarded(name: &'static str, api: Api<DeserializeGuard<K>>) -> FeedBuilder<K, DeserializeGuard<K>> {
-        FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
+        FeedBuilder {
+            name,
+            api,
+            labels: None,
+            slim: None,
+            taps: Vec::new(),
+        }
     }
 
     /// For logs and readiness.

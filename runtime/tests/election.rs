@@ -91,13 +91,25 @@ impl Server {
         state.version += 1;
         let version = state.version.to_string();
         let lease = state.lease.as_mut().expect("there is a lease");
-        lease["spec"][name] = value;
-        lease["metadata"]["resourceVersion"] = version.into();
+        set(lease, &format!("/spec/{name}"), value);
+        set(lease, VERSION, version.into());
     }
 
     fn mode(&self, mode: Mode) {
         self.0.lock().mode = mode;
     }
+}
+
+const VERSION: &str = "/metadata/resourceVersion";
+
+/// Sets a field of the lease; a new one where it has none.
+fn set(lease: &mut Value, path: &str, value: Value) {
+    let (parent, field) = path.rsplit_once('/').expect("a path");
+    let parent = lease
+        .pointer_mut(parent)
+        .and_then(Value::as_object_mut)
+        .expect("an object");
+    parent.insert(field.to_owned(), value);
 }
 
 fn status(code: u16, reason: &str) -> (u16, Value) {
@@ -116,16 +128,13 @@ fn handle(state: &mut State, method: &Method, body: &[u8]) -> (u16, Value) {
         Method::POST if state.lease.is_some() => status(409, "AlreadyExists"),
         _ => {
             let mut lease: Value = serde_json::from_slice(body).expect("a lease");
-            let known = state
-                .lease
-                .as_ref()
-                .map(|lease| lease["metadata"]["resourceVersion"].clone());
-            if *method == Method::PUT && known.is_some_and(|known| known != lease["metadata"]["resourceVersion"]) {
+            let known = state.lease.as_ref().map(|lease| lease.pointer(VERSION).cloned());
+            if *method == Method::PUT && known.is_some_and(|known| known.as_ref() != lease.pointer(VERSION)) {
                 return status(409, "Conflict");
             }
             state.version += 1;
             state.writes += 1;
-            lease["metadata"]["resourceVersion"] = state.version.to_string().into();
+            set(&mut lease, VERSION, state.version.to_string().into());
             state.lease = Some(lease.clone());
             (200, lease)
         }

@@ -80,9 +80,15 @@ fn server(script: Vec<Answer>) -> (Client, Requests) {
                     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
                     (code, body(status.to_string(), After::Ends))
                 }
-                Some(Answer::Watch(lines, after)) => {
-                    (200, body(lines.iter().map(|line| format!("{line}\n")).collect(), after))
-                }
+                Some(Answer::Watch(lines, after)) => (
+                    200,
+                    body(
+                        lines
+                            .iter()
+                            .fold(String::new(), |text, line| text + &line.to_string() + "\n"),
+                        after,
+                    ),
+                ),
             };
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::builder().status(code).body(body)?)
         }
@@ -118,7 +124,7 @@ fn follow(script: Vec<Answer>) -> Fixture {
 impl Fixture {
     async fn woken(&mut self, count: usize) -> Vec<String> {
         let names = (&mut self.woken).take(count).map(|key| key.name).collect::<Vec<_>>();
-        let mut names = tokio::time::timeout(Duration::from_secs(600), names)
+        let mut names = tokio::time::timeout(Duration::from_mins(10), names)
             .await
             .expect("in time");
         names.sort();
@@ -202,7 +208,7 @@ async fn bookmarks_keep_a_quiet_feed_fresh_and_silence_ages_it() {
         "nothing is known yet"
     );
     fixture.feed.wait_synced().await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(fixture.feed.fresh(Clock::system().now(), limit));
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(

@@ -84,12 +84,12 @@ async fn a_dry_run_changes_nothing_and_ends_for_empty_servers() -> Result<()> {
     Arena::run("dry", StackOptions::default(), async |arena| {
         arena.start(&arena.network()).await?;
         let node = arena.lobby_node()?;
-        let before = versions(&arena).await?;
+        let before = settled(&arena).await?;
         let output = dry_run(&arena, &node, "20s").await?;
         ensure!(output.ok(), "{}", output.all());
         ensure!(versions(&arena).await? == before, "a dry run changed something");
         let (crowd, server, node) = arena.players(2).await?;
-        let before = versions(&arena).await?;
+        let before = settled(&arena).await?;
         let output = dry_run(&arena, &node, "6s").await?;
         ensure!(!output.ok() && output.all().contains("people"), "{}", output.all());
         let after = versions(&arena).await?;
@@ -104,6 +104,17 @@ async fn dry_run(arena: &Arena, node: &str, timeout: &str) -> Result<Output> {
     let timeout = format!("--timeout={timeout}");
     let args = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--dry-run=server", &timeout];
     arena.stack().cluster().kubectl(args).await
+}
+
+/// [`versions`], once the counts that players bring about are written everywhere.
+async fn settled(arena: &Arena) -> Result<BTreeMap<String, Value>> {
+    eventually(LIMIT, "statuses that stay as they are", || async {
+        let first = versions(arena).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        ensure!(versions(arena).await? == first, "they still change");
+        Ok(first)
+    })
+    .await
 }
 
 /// Name and version of every pod, Server and budget; statuses of Servers apart from when players were counted.

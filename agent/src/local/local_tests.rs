@@ -225,12 +225,14 @@ async fn the_directory_is_answered_when_it_changes_and_at_the_limit() {
         (&changed["seq"], &changed["accepting"]),
         (&json!(seq + 1), &json!(false))
     );
+    let begun = tokio::time::Instant::now();
     let (_, stale) = call(&shared, "GET", "/v1/directory?after=999999", "").await;
     assert_eq!(
         stale["seq"],
         json!(seq + 1),
         "a number of another life is answered at once"
     );
+    assert_eq!(begun.elapsed().as_secs(), 0);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use tonic::Streaming;
 
 use super::ChannelConfig;
 use super::listener::{Connection, InUse};
+use super::metrics::ChannelMetrics;
 use super::outbound::Ends;
 use crate::hub::Session;
 use crate::hub::wire;
@@ -62,6 +63,7 @@ pub(super) async fn read<In: Heard>(
     connection: Connection,
     in_use: InUse,
     config: ChannelConfig,
+    metrics: ChannelMetrics,
 ) {
     let deadline = tokio::time::sleep(config.hard_deadline);
     tokio::pin!(deadline);
@@ -84,6 +86,7 @@ pub(super) async fn read<In: Heard>(
     }
     ends.read_to_the_end();
     if tokio::time::timeout(config.grace, ends.finished()).await.is_err() {
+        metrics.session_cut(session.who().role);
         connection.kill();
     }
     drop(in_use);

@@ -34,6 +34,7 @@ pub struct ChannelMetrics {
     cache_hits: Counter,
     cache_misses: Counter,
     rate_limited: Counter,
+    proxies_cut: Counter,
     connections: Gauge,
     refused_connections: Counter,
     handshake_failures: Counter,
@@ -49,6 +50,11 @@ impl ChannelMetrics {
             let _ = metrics.rejected.get_or_create(&by(role));
             let _ = metrics.auth_failures.get_or_create(&by(role));
         }
+        registry.register(
+            "spawnery_proxy_sessions_cut",
+            "Proxies whose connection was cut because they did not read the end of their session",
+            metrics.proxies_cut.clone(),
+        );
         let agents = registry.sub_registry_with_prefix("spawnery_agent");
         agents.register(
             "open_streams",
@@ -120,6 +126,12 @@ impl ChannelMetrics {
 
     pub(super) fn limited(&self) {
         self.rate_limited.inc();
+    }
+
+    pub(super) fn session_cut(&self, role: Role) {
+        if role == Role::Proxy {
+            self.proxies_cut.inc();
+        }
     }
 
     pub(super) fn connected(&self) {

@@ -81,7 +81,7 @@ mod tests {
         let (memories, t0) = (Memories::default(), Instant::now());
         let at = |seconds| t0 + Duration::from_secs(seconds);
         assert_eq!(memories.lasting("u", Fact::Diverged, true, t0), Duration::ZERO);
-        assert_eq!(memories.lasting("u", Fact::Diverged, true, at(60)), Duration::from_secs(60));
+        assert_eq!(memories.lasting("u", Fact::Diverged, true, at(60)), Duration::from_mins(1));
         assert_eq!(memories.lasting("u", Fact::Sealed, true, at(60)), Duration::ZERO, "each fact has its own clock");
         assert_eq!(memories.lasting("u", Fact::Diverged, false, at(61)), Duration::ZERO);
         assert_eq!(memories.lasting("u", Fact::Diverged, true, at(90)), Duration::ZERO);

@@ -162,8 +162,8 @@ fn leave(plan: &mut Plan, sight: &Sight, seen: &Observed) {
 }
 
 fn draining(sight: &Sight) -> Told {
-    let node = sight.pod.spec.node_name.as_deref().unwrap_or_default();
-    let note = format!("proxy {} takes no new players: node {node} is being drained", sight.pod.name());
+    let departing = sight.pod.spec.node_name.as_deref().unwrap_or_default();
+    let note = format!("proxy {} takes no new players: node {departing} is being drained", sight.pod.name());
     Told { warning: false, reason: event::NODE_DRAINING, action: action::DRAIN_PROXY, note }
 }
 

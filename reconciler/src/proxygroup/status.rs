@@ -15,7 +15,7 @@ use crate::network::plan::NotUsable;
 use crate::render;
 
 /// A kubelet that ignores a withdrawn readiness for so long is worth telling.
-pub(super) const DIVERGED_AFTER: Duration = Duration::from_secs(60);
+pub(super) const DIVERGED_AFTER: Duration = Duration::from_mins(1);
 
 /// How far apart writes are that carry only counts.
 const COUNTS_APART: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ pub(super) fn next(seen: &Observed) -> (ProxyGroupStatus, Vec<Told>) {
     }
     let degraded = conditions::is_true(&status.conditions, condition::DEGRADED);
     let whole = status.ready_replicas > 0 && status.ready_replicas >= seen.group.spec.replicas;
-    status.phase = match (degraded, whole) {
+    let phase = match (degraded, whole) {
         (true, _) => "Degraded",
         (false, true) => "Ready",
         (false, false) => "Pending",
-    }
-    .to_owned();
+    };
+    phase.clone_into(&mut status.phase);
     (status, events)
 }
 

@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: the floor under a dead webhook.
+//! Budgets (PodDisruptionBudget): the floor under a dead webhook.
 
 use std::collections::BTreeMap;
 

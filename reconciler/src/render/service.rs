@@ -99,8 +99,8 @@ pub fn address<'a>(
     service: Option<&Object>,
     pods: impl IntoIterator<Item = &'a PodView>,
 ) -> String {
-    let ready = pods.into_iter().filter(|pod| pod.is_ready() && !pod.is_terminating());
-    let Some(node) = ready.filter_map(|pod| pod.status.host_ip.as_deref()).next() else {
+    let mut ready = pods.into_iter().filter(|pod| pod.is_ready() && !pod.is_terminating());
+    let Some(node) = ready.find_map(|pod| pod.status.host_ip.as_deref()) else {
         return String::new();
     };
     match expose.kind {

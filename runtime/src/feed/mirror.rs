@@ -182,7 +182,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_stays_as_it_was_until_it_goes() {
         let (mut mirror, told) = mirror();
-        let unreadable = Unreadable { key: ObjectRef::from_obj(&object("a", "1", "x")), why: "no spec".into() };
+        let unreadable = Unreadable {
+            key: ObjectRef::from_obj(&object("a", "1", "x")),
+            why: "no spec".into(),
+        };
         mirror.listed(vec![object("a", "1", "x")], &[]);
         mirror.listed(vec![], std::slice::from_ref(&unreadable));
         assert_eq!(mirror.store().state().len(), 1);

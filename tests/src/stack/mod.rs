@@ -72,12 +72,13 @@ impl Default for StackOptions {
 
 /// Spawnery, running. It ends when this is dropped.
 pub struct Stack {
-    cluster: Cluster,
+    // In the order in which they end: what speaks to the API server goes before it.
     runner: Runner,
     reconcilers: Vec<Arc<Replica>>,
     webhooks: Vec<Arc<Replica>>,
     reviews: Doorway,
     _doorways: Vec<Doorway>,
+    cluster: Cluster,
 }
 
 impl Stack {

@@ -107,11 +107,18 @@ impl Replica {
     /// When it is not after `limit`; says what it lacks, by its own words, and how its log ends.
     pub async fn wait_ready(&self, limit: Duration) -> Result<()> {
         let what = format!("{} to be ready", self.name);
-        let ready = eventually(limit, &what, || async {
-            ensure!(self.with(|process| Ok(process.is_running()))?, "it has ended");
-            self.get("/readyz").await.map(drop)
+        let running = eventually(limit, &what, || async {
+            if self.with(|process| Ok(process.is_running()))? {
+                self.get("/readyz").await?;
+                return Ok(true);
+            }
+            // No use in waiting on.
+            Ok(false)
         });
-        ready.await.with_context(|| self.with(|process| Ok(process.tail(20))).unwrap_or_default())
+        let tail = || self.with(|process| Ok(process.tail(20))).unwrap_or_default();
+        let running = running.await.with_context(|| format!("its log ends with\n{}", tail()))?;
+        ensure!(running, "{} has ended; its log ends with\n{}", self.name, tail());
+        Ok(())
     }
 
     /// What it serves at a path of its health port.

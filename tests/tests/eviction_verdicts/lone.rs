@@ -216,7 +216,7 @@ async fn launch(cluster: &Cluster, address: SocketAddr) -> Result<Process> {
         .arg(format!("--webhook-bind-address={address}"))
         .arg(format!("--kubeconfig={}", account.kubeconfig().display()))
         .arg(format!("--health-probe-bind-address={}", SocketAddr::new(address.ip(), HEALTH_PORT)))
-        .args(["--metrics-bind-address=0", "--log-level=info,spawnery=debug", "--shutdown-delay=300ms", "--shutdown-grace=2s"])
+        .args(["--metrics-bind-address=0", "--log-level=info,spawnery=debug", "--shutdown-delay=3s", "--shutdown-grace=2s"])
         .log(cluster.log_dir().join("webhook.log"))
         .start()
 }

@@ -27,9 +27,10 @@ const POOL: &str = "pool";
 
 /// Everything that the story plays on.
 pub(crate) struct Stage {
-    pub(crate) cluster: Cluster,
-    pub(crate) stack: Stack,
+    // In the order in which they end.
     bots: Option<Bots>,
+    pub(crate) stack: Stack,
+    pub(crate) cluster: Cluster,
 }
 
 /// Builds what is missing, starts a cluster, installs and starts Spawnery, and applies the network.
@@ -62,7 +63,7 @@ pub(crate) async fn set(minecraft: bool, screen: &Screen) -> Result<Stage> {
     screen.waits_for("certificates, caches and the lease");
     let games = installation.clone().map_or(Games::Mini, Games::Minecraft);
     let options = StackOptions { reconcilers: 2, webhooks: 2, games, ..StackOptions::default() };
-    let stack = Stack::start(&cluster, options).await.with_context(|| cluster.log_tails(15))?;
+    let stack = Stack::start(&cluster, options).await?;
     screen.step(format!("kubectl apply: examples/network.yaml, where players of a lobby may finish for {MOVE_AFTER_SECONDS} s"));
     apply_network(&cluster).await?;
     let bots = match &installation {

@@ -32,6 +32,15 @@ fn a_new_leader_does_not_trust_what_proxies_were_told_before(#[case] started: bo
 }
 
 #[test]
+fn a_proxy_that_is_not_listed_yet_may_hold_a_door() {
+    let mut scene = Scene::bare();
+    scene.want("s", WantDoor::Closed, true);
+    assert_eq!(scene.door("s"), "Closing: waits for the list of proxies");
+    scene.realm.listed(scene.now());
+    assert_eq!(scene.door("s"), "Closed: waits for s");
+}
+
+#[test]
 fn before_everything_is_listed_no_directory_is_sent_and_no_door_closed() {
     let mut scene = Scene::bare();
     scene.join("p", Role::Proxy, OURS);

@@ -51,7 +51,7 @@ fn sight(name: &str, annotations: Value, labels: Value) -> Sight {
             stale: false,
             ever_connected: true,
             stream_down_for: Duration::ZERO,
-            empty_for: Some(Duration::from_secs(60)),
+            empty_for: Some(Duration::from_mins(1)),
             occupied: false,
             enforced: true,
             door: DoorView::Open,
@@ -234,7 +234,7 @@ fn a_sealed_pod_counts_for_nothing_and_never_opens() {
 fn a_departing_node_is_told_once() {
     let mut leaving = plain("a");
     leaving.departing = true;
-    let seen = observed(vec![leaving.clone(), plain("b"), plain("n")]);
+    let seen = observed(vec![leaving, plain("b"), plain("n")]);
     let first = plan(&seen);
     assert_eq!(closed(&first), ["a"]);
     assert!(first.events.iter().any(|told| told.reason == "NodeDraining" && told.note.contains("node-a")), "{:?}", first.events);

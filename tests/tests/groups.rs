@@ -1,0 +1,209 @@
+//! Groups and their servers on a real control plane: size, updates, doors that open again, deadlines, the end of a group.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use spawnery_api::{
+    conditions,
+    names::{condition, object},
+    v1alpha1::{Server, ServerGroup},
+};
+use spawnery_tests::{
+    eventually,
+    stack::{Arena, LOBBY, SmallNetwork, StackOptions, Vigil, What},
+};
+use std::{collections::BTreeSet, time::Duration};
+use tokio::time::sleep;
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// Long enough for ten resyncs of upstream.
+const IDLE: Duration = Duration::from_secs(20);
+/// The shortest deadline; players must outlive it where its clock stands still.
+const DEADLINE_SECONDS: u64 = 3;
+
+fn groups(arena: &Arena, client: kube::Client) -> Api<ServerGroup> {
+    Api::namespaced(client, arena.namespace())
+}
+
+async fn edit(arena: &Arena, spec: Value) -> Result<()> {
+    let groups = groups(arena, arena.stack().cluster().client().await?);
+    groups.patch(LOBBY, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await?;
+    Ok(())
+}
+
+async fn server(arena: &Arena, name: &str) -> Result<Server> {
+    arena.servers().get(name).await.context("the Server is gone")
+}
+
+/// Waits until the Server's status is as wanted.
+async fn wait_server(arena: &Arena, name: &str, what: &str, want: impl Fn(&Server) -> bool) -> Result<()> {
+    eventually(LIMIT, what, || async {
+        let server = server(arena, name).await?;
+        ensure!(want(&server), "{}", serde_json::to_string(&server.status)?);
+        Ok(())
+    })
+    .await
+}
+
+fn draining_reason(server: &Server) -> Option<String> {
+    let status = server.status.as_ref()?;
+    conditions::get(&status.conditions, condition::DRAINING).map(|draining| draining.reason.clone())
+}
+
+fn is_registered(server: &Server) -> bool {
+    server.status.as_ref().is_some_and(|status| status.registered)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_follows_its_players_and_is_silent_when_they_are() -> Result<()> {
+    Arena::run("follows", StackOptions::default(), async |arena| {
+        let network = SmallNetwork { max_players: 4, spare_slots: 2, ..arena.network() };
+        arena.start(&network).await?;
+        let (crowd, first, _) = arena.players(3).await?;
+        eventually(LIMIT, "a second lobby", || async {
+            let open = arena.registered().await?;
+            ensure!(open.len() == 2, "open are {open:?}");
+            Ok(())
+        })
+        .await?;
+        wait_server(&arena, &first, "the count in its status", |server| {
+            server.status.as_ref().is_some_and(|status| status.players == 3)
+        })
+        .await?;
+        sleep(Duration::from_secs(2)).await;
+        let audit = arena.stack().cluster().audit();
+        let mark = audit.mark()?;
+        sleep(IDLE).await;
+        let user = format!("system:serviceaccount:{}:{}", object::OPERATOR_NAMESPACE, object::OPERATOR);
+        let requests = audit.requests(&user, mark)?;
+        let about_us = ["servers", "servers/status", "servergroups/status", "pods", "pods/status", "poddisruptionbudgets"];
+        let idle: Vec<_> = requests
+            .iter()
+            .filter(|(verb, resource, _)| !["watch", "list"].contains(verb) && about_us.contains(resource))
+            .collect();
+        ensure!(idle.is_empty(), "nothing changed, and yet: {idle:?}");
+        crowd.ensure_unharmed()
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_the_image_replaces_servers_as_players_leave_and_an_edit_of_the_size_replaces_none() -> Result<()> {
+    Arena::run("updates", StackOptions::default(), async |arena| {
+        arena.start(&arena.network()).await?;
+        let (crowd, old, _) = arena.players(2).await?;
+        let before = arena.servers().list(&Default::default()).await?.items.len();
+        edit(&arena, json!({ "scaling": { "minReplicas": before + 1 } })).await?;
+        eventually(LIMIT, "one more lobby", || async {
+            let open = arena.registered().await?;
+            ensure!(open.len() == before + 1 && open.contains(&old), "open are {open:?}");
+            Ok(())
+        })
+        .await?;
+        ensure!(!server(&arena, &old).await?.spec.retire);
+
+        edit(&arena, json!({ "image": "example.test/lobby:2" })).await?;
+        wait_server(&arena, &old, "the occupied lobby to retire", |server| {
+            server.status.as_ref().is_some_and(|status| status.phase == "Retiring" && !status.registered)
+        })
+        .await?;
+        ensure!(crowd.by_server().get(&old) == Some(&2), "its players may stay");
+        crowd.leave(&old).await?;
+        eventually(LIMIT, "new lobbies only", || async {
+            let servers = arena.servers().list(&Default::default()).await?.items;
+            let hashes: BTreeSet<_> = servers.iter().map(|server| server.spec.pod_hash.clone()).collect();
+            ensure!(hashes.len() == 1 && servers.iter().all(|server| server.name_any() != old), "{hashes:?}");
+            ensure!(servers.iter().all(is_registered));
+            Ok(())
+        })
+        .await?;
+        crowd.ensure_unharmed()
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncordoned_node_gives_its_servers_back() -> Result<()> {
+    Arena::run("reopens", StackOptions::default(), async |arena| {
+        arena.start(&arena.network()).await?;
+        let (crowd, name, node) = arena.players(2).await?;
+        let uid = arena.uid(&name).await?;
+        let vigil = Vigil::begin(&arena).await?;
+        arena.stack().cluster().kubectl(["cordon", &node]).await?.stdout()?;
+        wait_server(&arena, &name, "the door to close", |server| !is_registered(server)).await?;
+        ensure!(draining_reason(&server(&arena, &name).await?).is_some());
+        eventually(LIMIT, "a lobby elsewhere", || async {
+            let open = arena.registered().await?;
+            ensure!(!open.is_empty(), "none is open");
+            Ok(())
+        })
+        .await?;
+        arena.stack().cluster().kubectl(["uncordon", &node]).await?.stdout()?;
+        wait_server(&arena, &name, "the door to open again", is_registered).await?;
+        ensure!(arena.uid(&name).await? == uid && crowd.by_server().get(&name) == Some(&2));
+        ensure!(!vigil.happened_to(&name).iter().any(|happened| matches!(happened.what, What::Unlabelled | What::PodGone)));
+        ensure!(server(&arena, &name).await?.status.unwrap_or_default().drain_started_at.is_none());
+        crowd.ensure_unharmed()
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_disconnected_while_there_is_nowhere_to_go_but_an_explicit_delete_has_its_deadline() -> Result<()> {
+    Arena::run("nowhere", StackOptions::default(), async |arena| {
+        let network = SmallNetwork { drain: json!({ "timeoutSeconds": DEADLINE_SECONDS }), ..arena.network() };
+        arena.start(&network).await?;
+        let (crowd, name, _) = arena.players(2).await?;
+        // No other lobby: the only server of the only fallback group is the one that is to go.
+        arena.stack().cluster().kubectl(["cordon", "games-1", "games-2"]).await?.stdout()?;
+        wait_server(&arena, &name, "NoFallbackAvailable", |server| {
+            draining_reason(server).as_deref() == Some("NoFallbackAvailable")
+        })
+        .await?;
+        sleep(Duration::from_secs(2 * DEADLINE_SECONDS)).await;
+        ensure!(crowd.by_server().get(&name) == Some(&2), "{:?}", crowd.by_server());
+        crowd.ensure_unharmed()?;
+        let uid = arena.uid(&name).await?;
+        arena.servers().delete(&name, &DeleteParams::default()).await?;
+        eventually(LIMIT, "the pod to go at its deadline", || async {
+            let pod = arena.pods().get_opt(&name).await?;
+            ensure!(pod.is_none_or(|pod| pod.uid().as_ref() != Some(&uid)), "it is still there");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_group_waits_for_its_players_and_its_budget_goes_last() -> Result<()> {
+    Arena::run("ends", StackOptions::default(), async |arena| {
+        arena.start(&arena.network()).await?;
+        let (crowd, name, _) = arena.players(2).await?;
+        let client = arena.stack().cluster().client().await?;
+        let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
+            Api::namespaced(client.clone(), arena.namespace());
+        groups(&arena, client.clone()).delete(LOBBY, &DeleteParams::default()).await?;
+        wait_server(&arena, &name, "the server to drain", |server| {
+            server.status.as_ref().is_some_and(|status| status.phase == "Draining")
+        })
+        .await?;
+        sleep(Duration::from_secs(2)).await;
+        ensure!(crowd.by_server().get(&name) == Some(&2));
+        ensure!(budgets.get_opt(&object::server_pdb(LOBBY)).await?.is_some(), "the budget went before the players");
+        ensure!(groups(&arena, client.clone()).get_opt(LOBBY).await?.is_some(), "the group went before its servers");
+        crowd.leave(&name).await?;
+        eventually(LIMIT, "the group to go", || async {
+            ensure!(arena.servers().get_opt(&name).await?.is_none(), "the server is still there");
+            ensure!(groups(&arena, client.clone()).get_opt(LOBBY).await?.is_none(), "the group is still there");
+            ensure!(budgets.get_opt(&object::server_pdb(LOBBY)).await?.is_none(), "the budget is still there");
+            Ok(())
+        })
+        .await?;
+        crowd.ensure_unharmed()
+    })
+    .await
+}
