@@ -42,14 +42,8 @@ pub fn count_failures(so_far: Failures, members: &[Member], generation: i64) -> 
     let newer = |moment: &Timestamp| so_far.last.is_none_or(|last| *moment > last);
     let mine = || members.iter().filter(|m| m.generation == generation);
     let success = mine().filter_map(|m| m.ready_since).filter(newer).max();
-    let mut failures = Failures {
-        consecutive: if success.is_some() { 0 } else { so_far.consecutive },
-        ..so_far
-    };
-    let failed = mine()
-        .filter(|m| m.phase == Phase::Failed)
-        .filter_map(|m| m.failed_at)
-        .filter(newer);
+    let mut failures = Failures { consecutive: if success.is_some() { 0 } else { so_far.consecutive }, ..so_far };
+    let failed = mine().filter(|m| m.phase == Phase::Failed).filter_map(|m| m.failed_at).filter(newer);
     for failed_at in failed.filter(|at| success.is_none_or(|success| *at >= success)) {
         failures.consecutive = failures.consecutive.saturating_add(1);
         failures.last = failures.last.max(Some(failed_at));
@@ -65,14 +59,8 @@ pub fn decide(failures: &Failures, now: Timestamp) -> Backoff {
     let Some(last) = failures.last.filter(|_| failures.consecutive > 0) else {
         return Backoff::Clear;
     };
-    let until = last
-        .saturating_add(delay(failures.consecutive))
-        .unwrap_or(Timestamp::MAX);
-    if now < until {
-        Backoff::Waiting { until }
-    } else {
-        Backoff::Clear
-    }
+    let until = last.saturating_add(delay(failures.consecutive)).unwrap_or(Timestamp::MAX);
+    if now < until { Backoff::Waiting { until } } else { Backoff::Clear }
 }
 
 /// The wait after the `n`-th failure in a row: 10 s, twice as long each time, at most 5 min.
@@ -98,10 +86,7 @@ mod tests {
         member("r").with(|m| m.ready_since = Some(at(seconds)))
     }
     fn so_far(consecutive: u32, last: Option<i64>) -> Failures {
-        Failures {
-            consecutive,
-            last: last.map(at),
-        }
+        Failures { consecutive, last: last.map(at) }
     }
 
     #[rstest]

@@ -6,10 +6,8 @@ use std::cmp::Reverse;
 /// The first `n` of `pool` to delete: only servers that count and that surely nobody is on; those that never took a player
 /// first, then the youngest, then by name.
 pub fn deletable<'a>(pool: impl IntoIterator<Item = &'a Member>, n: usize) -> Vec<&'a Member> {
-    let mut chosen: Vec<&Member> = pool
-        .into_iter()
-        .filter(|m| m.counts() && !m.deleting && !m.may_have_players())
-        .collect();
+    let mut chosen: Vec<&Member> =
+        pool.into_iter().filter(|m| m.counts() && !m.deleting && !m.may_have_players()).collect();
     chosen.sort_by_key(|m| (m.was_registered, Reverse(m.created_at), m.name.clone()));
     chosen.truncate(n);
     chosen

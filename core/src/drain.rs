@@ -61,15 +61,9 @@ impl Cause {
 
     /// Reads what a condition says.
     pub fn parse(text: &str) -> Option<Self> {
-        [
-            Self::DeletionRequested,
-            Self::Draining,
-            Self::Retiring,
-            Self::NodeDraining,
-            Self::EvictionRequested,
-        ]
-        .into_iter()
-        .find(|cause| cause.as_str() == text)
+        [Self::DeletionRequested, Self::Draining, Self::Retiring, Self::NodeDraining, Self::EvictionRequested]
+            .into_iter()
+            .find(|cause| cause.as_str() == text)
     }
 
     /// Whether the door opens again when the cause passes.
@@ -142,10 +136,7 @@ impl Clock {
     /// The clock of a drain that an earlier leader started: nobody knows how much of the time since then the agents could
     /// hear it, so none of it is charged.
     pub const fn taken_over(started: Option<Timestamp>) -> Self {
-        Self {
-            started,
-            held_since: started,
-        }
+        Self { started, held_since: started }
     }
 }
 
@@ -238,24 +229,11 @@ pub fn decide(inputs: &Inputs, policy: &Policy) -> Decision {
     };
     let move_at = after(inputs.closing_since.unwrap_or(inputs.now), policy.move_after);
     if inputs.clock.started.is_none() && inputs.now < move_at {
-        return Decision {
-            wake: earliest(idle.wake, Some(move_at)),
-            ..idle
-        };
+        return Decision { wake: earliest(idle.wake, Some(move_at)), ..idle };
     }
     let (clock, deadline) = run(inputs, policy, cause);
-    let at = if let Deadline::Running { at } = deadline {
-        Some(at)
-    } else {
-        None
-    };
-    Decision {
-        moving: true,
-        clock,
-        deadline,
-        wake: earliest(idle.wake, at),
-        ..idle
-    }
+    let at = if let Deadline::Running { at } = deadline { Some(at) } else { None };
+    Decision { moving: true, clock, deadline, wake: earliest(idle.wake, at), ..idle }
 }
 
 fn run(inputs: &Inputs, policy: &Policy, cause: Cause) -> (Clock, Deadline) {
@@ -269,22 +247,12 @@ fn run(inputs: &Inputs, policy: &Policy, cause: Cause) -> (Clock, Deadline) {
         None
     };
     if let Some(held) = held {
-        let clock = Clock {
-            started: Some(started),
-            held_since: Some(inputs.clock.held_since.unwrap_or(now)),
-        };
+        let clock = Clock { started: Some(started), held_since: Some(inputs.clock.held_since.unwrap_or(now)) };
         return (clock, Deadline::Held(held));
     }
-    let stood_still = inputs
-        .clock
-        .held_since
-        .map(|since| now.duration_since(since))
-        .unwrap_or_default();
+    let stood_still = inputs.clock.held_since.map(|since| now.duration_since(since)).unwrap_or_default();
     let started = started.saturating_add(stood_still).unwrap_or(Timestamp::MAX);
-    let clock = Clock {
-        started: Some(started),
-        held_since: None,
-    };
+    let clock = Clock { started: Some(started), held_since: None };
     let at = after(started, policy.timeout);
     let deadline = match policy.on_deadline {
         _ if now < at => Deadline::Running { at },

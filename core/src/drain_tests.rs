@@ -5,19 +5,10 @@ use crate::member::testing::{T0, at};
 use proptest::prelude::*;
 use rstest::rstest;
 
-const POLICY: Policy = Policy {
-    move_after: Duration::ZERO,
-    timeout: Duration::from_secs(60),
-    on_deadline: OnDeadline::Disconnect,
-};
-const PATIENT: Policy = Policy {
-    move_after: Duration::from_secs(30),
-    ..POLICY
-};
-const HOLD: Policy = Policy {
-    on_deadline: OnDeadline::Hold,
-    ..POLICY
-};
+const POLICY: Policy =
+    Policy { move_after: Duration::ZERO, timeout: Duration::from_mins(1), on_deadline: OnDeadline::Disconnect };
+const PATIENT: Policy = Policy { move_after: Duration::from_secs(30), ..POLICY };
+const HOLD: Policy = Policy { on_deadline: OnDeadline::Hold, ..POLICY };
 
 fn causes(change: impl FnOnce(&mut Causes)) -> Causes {
     let mut causes = Causes::default();
@@ -76,16 +67,10 @@ fn inputs(causes: Causes, now: i64) -> Inputs {
     }
 }
 fn started(causes: Causes, started: i64, now: i64) -> Inputs {
-    Inputs {
-        clock: clock(Some(started), None),
-        ..inputs(causes, now)
-    }
+    Inputs { clock: clock(Some(started), None), ..inputs(causes, now) }
 }
 fn clock(started: Option<i64>, held_since: Option<i64>) -> Clock {
-    Clock {
-        started: started.map(at),
-        held_since: held_since.map(at),
-    }
+    Clock { started: started.map(at), held_since: held_since.map(at) }
 }
 fn running(seconds: i64) -> Deadline {
     Deadline::Running { at: at(seconds) }
@@ -107,13 +92,7 @@ const NOWHERE: Deadline = Deadline::Held(Held::NoFallbackAvailable);
 // The deadline.
 #[case::almost_there(started(node(), 0, 59), POLICY, true, clock(Some(0), None), running(60))]
 #[case::passed(started(node(), 0, 60), POLICY, true, clock(Some(0), None), Deadline::Passed)]
-#[case::held_by_policy(
-    started(node(), 0, 60),
-    HOLD,
-    true,
-    clock(Some(0), None),
-    Deadline::Held(Held::ByPolicy)
-)]
+#[case::held_by_policy(started(node(), 0, 60), HOLD, true, clock(Some(0), None), Deadline::Held(Held::ByPolicy))]
 #[case::deletion_is_held_by_policy_too(
     started(deleted(), 0, 60),
     HOLD,
@@ -139,10 +118,7 @@ fn drains(
     #[case] deadline: Deadline,
 ) {
     let decision = decide(&inputs, &policy);
-    assert_eq!(
-        (decision.moving, decision.clock, decision.deadline),
-        (moving, clock, deadline)
-    );
+    assert_eq!((decision.moving, decision.clock, decision.deadline), (moving, clock, deadline));
 }
 
 #[rstest]

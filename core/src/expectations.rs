@@ -44,10 +44,7 @@ impl<K: Eq + Hash> Expectations<K> {
     /// Remembers that `kind` was asked for `name` at `now`. Call it before the request is sent: the cache may show the
     /// answer before the caller has it.
     pub fn expect(&mut self, group: K, name: &str, kind: Kind, now: Instant) {
-        self.groups
-            .entry(group)
-            .or_default()
-            .insert(name.to_owned(), (kind, now));
+        self.groups.entry(group).or_default().insert(name.to_owned(), (kind, now));
     }
 
     /// Takes back a request that the API server refused.
@@ -97,18 +94,9 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const HERE: Option<Seen> = Some(Seen {
-        leaving: false,
-        retire: false,
-    });
-    const LEAVING: Option<Seen> = Some(Seen {
-        leaving: true,
-        retire: false,
-    });
-    const RETIRING: Option<Seen> = Some(Seen {
-        leaving: false,
-        retire: true,
-    });
+    const HERE: Option<Seen> = Some(Seen { leaving: false, retire: false });
+    const LEAVING: Option<Seen> = Some(Seen { leaving: true, retire: false });
+    const RETIRING: Option<Seen> = Some(Seen { leaving: false, retire: true });
 
     #[rstest]
     #[case::create_not_shown(Kind::Create, None, 0, true)]

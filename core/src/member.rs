@@ -85,11 +85,7 @@ impl Member {
 
     /// Free slots that a player could take now.
     pub const fn ready_free(&self) -> u32 {
-        if matches!(self.phase, Phase::Ready) && !self.stale {
-            self.slots.saturating_sub(self.players)
-        } else {
-            0
-        }
+        if matches!(self.phase, Phase::Ready) && !self.stale { self.slots.saturating_sub(self.players) } else { 0 }
     }
 }
 

@@ -78,11 +78,7 @@ pub struct Marks {
 
 /// The marks to write, if the pod does not carry the right ones.
 pub fn marks(facts: &Facts, carried: &Carried) -> Option<Marks> {
-    let do_not_disrupt = if facts.occupied {
-        protection(facts, carried.do_not_disrupt.as_deref())
-    } else {
-        None
-    };
+    let do_not_disrupt = if facts.occupied { protection(facts, carried.do_not_disrupt.as_deref()) } else { None };
     let marks = Marks {
         occupied: facts.occupied,
         safe_to_evict: if facts.occupied { "false" } else { "true" },
@@ -132,11 +128,7 @@ mod tests {
     use rstest::rstest;
 
     fn facts(occupied: bool, age: Duration) -> Facts {
-        Facts {
-            occupied,
-            started: Some(T0),
-            now: T0 + age,
-        }
+        Facts { occupied, started: Some(T0), now: T0 + age }
     }
     fn carried(occupied: bool, safe_to_evict: Option<&str>, do_not_disrupt: Option<&str>) -> Carried {
         Carried {
@@ -147,17 +139,9 @@ mod tests {
     }
     #[expect(clippy::unnecessary_wraps, reason = "stands in a table of options")]
     fn occupied_until(value: &str) -> Option<Marks> {
-        Some(Marks {
-            occupied: true,
-            safe_to_evict: "false",
-            do_not_disrupt: Some(value.to_owned()),
-        })
+        Some(Marks { occupied: true, safe_to_evict: "false", do_not_disrupt: Some(value.to_owned()) })
     }
-    const EMPTY: Option<Marks> = Some(Marks {
-        occupied: false,
-        safe_to_evict: "true",
-        do_not_disrupt: None,
-    });
+    const EMPTY: Option<Marks> = Some(Marks { occupied: false, safe_to_evict: "true", do_not_disrupt: None });
     const fn hours(n: u64) -> Duration {
         Duration::from_hours(n)
     }
@@ -184,11 +168,7 @@ mod tests {
         carried(true, Some("false"), None),
         occupied_until("6h2m0s")
     )]
-    #[case::never_for_ever(
-        facts(true, hours(1)),
-        carried(true, Some("false"), Some("true")),
-        occupied_until("7h0m0s")
-    )]
+    #[case::never_for_ever(facts(true, hours(1)), carried(true, Some("false"), Some("true")), occupied_until("7h0m0s"))]
     #[case::everybody_left(facts(false, hours(2)), carried(true, Some("false"), Some("7h0m0s")), EMPTY)]
     #[case::a_leftover_is_removed(facts(false, hours(2)), carried(false, Some("true"), Some("7h0m0s")), EMPTY)]
     #[case::a_hint_alone_is_repaired(

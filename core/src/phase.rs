@@ -74,10 +74,7 @@ impl Phase {
 
 /// Why a step was taken: the reason of the `Ready` condition and of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(
-    missing_docs,
-    reason = "each is named as users read it; behaviour is told at `decide`"
-)]
+#[allow(missing_docs, reason = "each is named as users read it; behaviour is told at `decide`")]
 pub enum Reason {
     Terminating,
     DrainingBeforeCleanup,
@@ -321,9 +318,7 @@ fn live(inputs: &Inputs, phase: Phase) -> Decision {
     }
     if inputs.deletion_requested {
         return if ready || inputs.was_registered {
-            Decision::new(Phase::Draining, Reason::DeletionRequested)
-                .drain(true)
-                .deregister(ready)
+            Decision::new(Phase::Draining, Reason::DeletionRequested).drain(true).deregister(ready)
         } else {
             Decision::terminate(Reason::DeletionRequested)
         };
@@ -333,9 +328,7 @@ fn live(inputs: &Inputs, phase: Phase) -> Decision {
         return Decision::new(Phase::Failed, Reason::PodTerminal).deregister(ready);
     }
     if inputs.readiness_losses >= MAX_READINESS_LOSSES {
-        return Decision::new(Phase::Failed, Reason::Flapping)
-            .drain(inputs.was_registered)
-            .deregister(ready);
+        return Decision::new(Phase::Failed, Reason::Flapping).drain(inputs.was_registered).deregister(ready);
     }
     if inputs.startup_deadline_reached && !ready {
         return Decision::new(Phase::Failed, Reason::StartupTimeout).drain(inputs.was_registered);

@@ -4,44 +4,16 @@ use super::*;
 use proptest::prelude::*;
 use rstest::rstest;
 
-const NONE: Effects = Effects {
-    pod: PodEffect::Keep,
-    registration: Registration::Keep,
-    losses: Losses::Keep,
-    start_drain: false,
-};
-const DELETE: Effects = Effects {
-    pod: PodEffect::Delete,
-    ..NONE
-};
-const DRAIN: Effects = Effects {
-    start_drain: true,
-    ..NONE
-};
-const REGISTER: Effects = Effects {
-    registration: Registration::Register,
-    ..NONE
-};
-const OUT: Effects = Effects {
-    registration: Registration::Deregister,
-    ..NONE
-};
-const OUT_AND_DELETE: Effects = Effects {
-    pod: PodEffect::Delete,
-    ..OUT
-};
-const OUT_AND_DRAIN: Effects = Effects {
-    start_drain: true,
-    ..OUT
-};
-const LOSS: Effects = Effects {
-    losses: Losses::Count,
-    ..OUT
-};
-const FORGIVEN: Effects = Effects {
-    losses: Losses::Reset,
-    ..NONE
-};
+const NONE: Effects =
+    Effects { pod: PodEffect::Keep, registration: Registration::Keep, losses: Losses::Keep, start_drain: false };
+const DELETE: Effects = Effects { pod: PodEffect::Delete, ..NONE };
+const DRAIN: Effects = Effects { start_drain: true, ..NONE };
+const REGISTER: Effects = Effects { registration: Registration::Register, ..NONE };
+const OUT: Effects = Effects { registration: Registration::Deregister, ..NONE };
+const OUT_AND_DELETE: Effects = Effects { pod: PodEffect::Delete, ..OUT };
+const OUT_AND_DRAIN: Effects = Effects { start_drain: true, ..OUT };
+const LOSS: Effects = Effects { losses: Losses::Count, ..OUT };
+const FORGIVEN: Effects = Effects { losses: Losses::Reset, ..NONE };
 
 /// A server in `phase` with a healthy pod, a connected ready agent and nobody on it.
 fn healthy(phase: Phase) -> Inputs {

@@ -10,10 +10,8 @@ pub const KEEP: usize = 1;
 /// The failed servers to delete, all but the one worth looking at: of the newest generation, the oldest, then by name.
 /// Servers on departing nodes and servers deleted already are neither kept nor chosen.
 pub fn surplus_failed(members: &[Member]) -> Vec<&Member> {
-    let mut failed: Vec<&Member> = members
-        .iter()
-        .filter(|m| m.phase == Phase::Failed && !m.condemned && !m.deleting)
-        .collect();
+    let mut failed: Vec<&Member> =
+        members.iter().filter(|m| m.phase == Phase::Failed && !m.condemned && !m.deleting).collect();
     failed.sort_by_key(|m| (Reverse(m.generation), m.created_at, m.name.clone()));
     failed.split_off(KEEP.min(failed.len()))
 }

@@ -13,10 +13,7 @@ pub fn select<'a>(members: &'a [Member], reserved: &Reservations, max_unavailabl
     if !refuge {
         return None;
     }
-    let used = members
-        .iter()
-        .filter(|m| m.retire || reserved.retires.contains(&m.name))
-        .count();
+    let used = members.iter().filter(|m| m.retire || reserved.retires.contains(&m.name)).count();
     if used >= usize::try_from(max_unavailable.max(1)).unwrap_or(usize::MAX) {
         return None;
     }
@@ -66,9 +63,6 @@ mod tests {
         #[case] max_unavailable: u32,
         #[case] want: Option<&str>,
     ) {
-        assert_eq!(
-            select(&members, &reserved, max_unavailable).map(|m| m.name.as_str()),
-            want
-        );
+        assert_eq!(select(&members, &reserved, max_unavailable).map(|m| m.name.as_str()), want);
     }
 }

@@ -76,18 +76,12 @@ pub struct Sizing {
 
 /// Sizes a group: the first rule that fits, from top to bottom.
 pub fn decide(members: &[Member], reserved: &Reservations, policy: &Policy) -> Sizing {
-    let counting: Vec<&Member> = members
-        .iter()
-        .filter(|m| m.counts() && !m.deleting && !reserved.deletes.contains(&m.name))
-        .collect();
+    let counting: Vec<&Member> =
+        members.iter().filter(|m| m.counts() && !m.deleting && !reserved.deletes.contains(&m.name)).collect();
     let alive = reserved.creates.saturating_add(count(counting.len()));
     let demand = Demand::of(members, &counting, alive, reserved, policy);
     let (action, limited) = demand.meet(members, &counting, alive, reserved, policy);
-    Sizing {
-        action,
-        limited,
-        condemn: condemned(members, reserved),
-    }
+    Sizing { action, limited, condemn: condemned(members, reserved) }
 }
 
 struct Demand {
@@ -112,12 +106,7 @@ impl Demand {
         let wanted = policy.spare_slots.saturating_sub(provisional).div_ceil(room);
         let demanded = wanted.max(policy.min_replicas.saturating_sub(alive));
         let cold = reserved.creates == 0 && !counting.is_empty() && !counting.iter().any(|m| m.current);
-        Self {
-            wanted,
-            demanded,
-            cold,
-            create: demanded.max(u32::from(cold)),
-        }
+        Self { wanted, demanded, cold, create: demanded.max(u32::from(cold)) }
     }
 
     fn meet(
@@ -130,10 +119,7 @@ impl Demand {
     ) -> (Action, Option<Limit>) {
         let granted = self.create.min(policy.max_replicas.saturating_sub(alive));
         let limited = if self.wanted > granted {
-            Some(Limit::Ceiling {
-                wanted: self.wanted,
-                granted,
-            })
+            Some(Limit::Ceiling { wanted: self.wanted, granted })
         } else if self.cold && granted == 0 {
             Some(Limit::ColdStart)
         } else {
@@ -142,11 +128,8 @@ impl Demand {
         if granted > 0 {
             return (Action::Create(granted), limited);
         }
-        let pool: Vec<&Member> = counting
-            .iter()
-            .copied()
-            .filter(|m| !m.retire && !reserved.retires.contains(&m.name))
-            .collect();
+        let pool: Vec<&Member> =
+            counting.iter().copied().filter(|m| !m.retire && !reserved.retires.contains(&m.name)).collect();
         let surplus = alive.saturating_sub(policy.max_replicas);
         if surplus > 0 {
             return (delete(deletable(pool, size(surplus))), limited);
@@ -187,11 +170,7 @@ fn condemned(members: &[Member], reserved: &Reservations) -> Vec<String> {
 }
 
 fn delete(chosen: Vec<&Member>) -> Action {
-    if chosen.is_empty() {
-        Action::Keep
-    } else {
-        Action::Delete(chosen.into_iter().map(|m| m.name.clone()).collect())
-    }
+    if chosen.is_empty() { Action::Keep } else { Action::Delete(chosen.into_iter().map(|m| m.name.clone()).collect()) }
 }
 
 fn count(n: usize) -> u32 {

@@ -27,24 +27,15 @@ fn nothing() -> Reservations {
 }
 
 fn creating(creates: u32) -> Reservations {
-    Reservations {
-        creates,
-        ..Reservations::default()
-    }
+    Reservations { creates, ..Reservations::default() }
 }
 
 fn deleting(names: &[&str]) -> Reservations {
-    Reservations {
-        deletes: names.iter().map(ToString::to_string).collect(),
-        ..Reservations::default()
-    }
+    Reservations { deletes: names.iter().map(ToString::to_string).collect(), ..Reservations::default() }
 }
 
 fn retiring(names: &[&str]) -> Reservations {
-    Reservations {
-        retires: names.iter().map(ToString::to_string).collect(),
-        ..Reservations::default()
-    }
+    Reservations { retires: names.iter().map(ToString::to_string).collect(), ..Reservations::default() }
 }
 
 fn gone(names: &[&str]) -> Action {

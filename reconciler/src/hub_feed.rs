@@ -174,6 +174,7 @@ mod tests {
     #[case::waiting(json!([{"name": "velocity", "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff"}}}]), false, None)]
     #[case::running(json!([running("velocity", EARLY, 0)]), true, Some(EARLY))]
     #[case::a_sidecar_restarted(json!([running("velocity", EARLY, 0), running("side", LATE, 3)]), true, Some(EARLY))]
+    #[case::the_game_restarted(json!([running("velocity", LATE, 1), running("side", EARLY, 0)]), true, Some(LATE))]
     #[case::other_images_the_earliest(json!([running("a", EARLY, 0), running("b", LATE, 0)]), true, Some(EARLY))]
     #[case::one_of_them_unknown(json!([running("a", EARLY, 0), {"name": "b", "restartCount": 0, "state": {}}]), true, None)]
     fn since_when_a_proxy_routes(#[case] containers: Value, #[case] started: bool, #[case] since: Option<&str>) {

@@ -108,6 +108,10 @@ mod tests {
         assert_eq!(sealed(&marked), None);
         assert_eq!(sealed(&pod(&seal_patch(SealReason::Override, "u1")["metadata"])), Some(SealReason::Override));
         let unexplained = json!({ "labels": { "spawnery.cloud/sealed": "true" } });
-        assert_eq!(sealed(&pod(&unexplained)), Some(SealReason::Empty), "a seal is never taken back for want of a reason");
+        assert_eq!(
+            sealed(&pod(&unexplained)),
+            Some(SealReason::Empty),
+            "a seal is never taken back for want of a reason"
+        );
     }
 }

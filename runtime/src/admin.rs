@@ -31,10 +31,8 @@ pub fn serve(
     supervisor: &Supervisor,
 ) -> anyhow::Result<()> {
     let router = router(readiness, Arc::new(registry), supervisor.terminating());
-    let mut addresses: Vec<SocketAddr> = [args.metrics_bind_address.0, args.health_probe_bind_address.0]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut addresses: Vec<SocketAddr> =
+        [args.metrics_bind_address.0, args.health_probe_bind_address.0].into_iter().flatten().collect();
     // A port that the system picks is a different one each time.
     addresses.dedup_by(|a, b| a == b && a.port() != 0);
     for address in addresses {
@@ -47,10 +45,7 @@ pub fn serve(
         let router = router.clone();
         tracing::info!(%address, "serving health and metrics");
         supervisor.spawn("admin", async move {
-            server
-                .serve(router.into_make_service())
-                .await
-                .with_context(|| format!("could not serve on {address}"))
+            server.serve(router.into_make_service()).await.with_context(|| format!("could not serve on {address}"))
         });
     }
     Ok(())
@@ -75,11 +70,7 @@ fn ready(readiness: &Readiness, terminating: &CancellationToken) -> Response {
     if missing.is_empty() {
         "ok".into_response()
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("not ready: {}", missing.join(", ")),
-        )
-            .into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}", missing.join(", "))).into_response()
     }
 }
 
@@ -87,11 +78,7 @@ fn metrics(registry: &Registry) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, registry) {
         Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(error) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("could not encode metrics: {error}"),
-        )
-            .into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("could not encode metrics: {error}")).into_response(),
     }
 }
 
@@ -105,10 +92,7 @@ mod tests {
     use super::*;
 
     async fn get(router: &Router, path: &str) -> (u16, String) {
-        let request = Request::builder()
-            .uri(path)
-            .body(Body::empty())
-            .expect("a valid request");
+        let request = Request::builder().uri(path).body(Body::empty()).expect("a valid request");
         let response = router.clone().oneshot(request).await.expect("routers do not fail");
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.expect("a body").to_bytes();
@@ -124,10 +108,7 @@ mod tests {
         pods.set(true);
         assert_eq!(get(&router, "/readyz").await, (200, "ok".to_owned()));
         terminating.cancel();
-        assert_eq!(
-            get(&router, "/readyz").await,
-            (503, "not ready: terminating".to_owned())
-        );
+        assert_eq!(get(&router, "/readyz").await, (503, "not ready: terminating".to_owned()));
         assert_eq!(get(&router, "/livez").await, (200, "ok".to_owned()));
     }
 
@@ -138,12 +119,9 @@ mod tests {
         let router = router(Readiness::new(), Arc::new(registry), CancellationToken::new());
         let (status, text) = get(&router, "/metrics").await;
         assert_eq!(status, 200);
-        for name in [
-            "process_resident_memory_bytes",
-            "process_cpu_seconds_total",
-            "process_open_fds",
-            "process_threads",
-        ] {
+        for name in
+            ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "process_threads"]
+        {
             assert!(text.contains(name), "{name} is missing in:\n{text}");
         }
     }

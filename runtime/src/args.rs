@@ -63,12 +63,7 @@ pub struct ScopeArgs {
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub namespace: String,
     /// Namespace of our own objects: lease, certificates, services.
-    #[arg(
-        long,
-        env = "POD_NAMESPACE",
-        default_value = "spawnery-system",
-        value_name = "NAMESPACE"
-    )]
+    #[arg(long, env = "POD_NAMESPACE", default_value = "spawnery-system", value_name = "NAMESPACE")]
     pub operator_namespace: String,
 }
 
@@ -106,9 +101,7 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
         return Err(refuse());
     }
     while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(refuse)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
         let (number, tail) = rest.split_at(digits);
         let unit_len = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_len);
@@ -134,10 +127,7 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
 pub fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
     let refuse = || ValueError::Address(text.to_owned());
     match text.strip_prefix(':') {
-        Some(port) => Ok(SocketAddr::new(
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            port.parse().map_err(|_| refuse())?,
-        )),
+        Some(port) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port.parse().map_err(|_| refuse())?)),
         None => text.parse().map_err(|_| refuse()),
     }
 }
@@ -184,10 +174,7 @@ mod tests {
     #[case::loopback("127.0.0.1:0", "127.0.0.1:0")]
     #[case::version_6("[::1]:80", "[::1]:80")]
     fn reads_addresses(#[case] text: &str, #[case] want: &str) {
-        assert_eq!(
-            bind_address(text).map(|address| address.to_string()),
-            Ok(want.to_owned())
-        );
+        assert_eq!(bind_address(text).map(|address| address.to_string()), Ok(want.to_owned()));
     }
 
     #[rstest]

@@ -57,14 +57,9 @@ pub enum ConnectError {
 pub async fn connect(args: &ClientArgs) -> Result<Clients, ConnectError> {
     let mut config = match &args.kubeconfig {
         Some(path) => {
-            let refuse = |source| ConnectError::Kubeconfig {
-                path: path.clone(),
-                source,
-            };
+            let refuse = |source| ConnectError::Kubeconfig { path: path.clone(), source };
             let file = Kubeconfig::read_from(path).map_err(refuse)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(refuse)?
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(refuse)?
         }
         None => Config::infer().await.map_err(ConnectError::Infer)?,
     };
@@ -174,11 +169,7 @@ mod tests {
     use super::*;
 
     fn answered(code: u16, reason: &str) -> CallError {
-        let status = kube::core::Status {
-            code,
-            reason: reason.to_owned(),
-            ..kube::core::Status::default()
-        };
+        let status = kube::core::Status { code, reason: reason.to_owned(), ..kube::core::Status::default() };
         CallError::Api(kube::Error::Api(status.boxed()))
     }
 
@@ -202,9 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_given_up() {
-        let error = deadline(CALL, std::future::pending::<Result<(), kube::Error>>())
-            .await
-            .unwrap_err();
+        let error = deadline(CALL, std::future::pending::<Result<(), kube::Error>>()).await.unwrap_err();
         assert_eq!(error.label(), "timeout");
     }
 }

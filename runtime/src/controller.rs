@@ -84,9 +84,8 @@ where
     feed.wait_synced().await;
     let failures = Arc::new(Failures::default());
     let resync = resync(settings.resync, feed.clone(), wake);
-    let requests = keys
-        .map(|key| Ok::<_, Infallible>(ReconcileRequest::from(key)))
-        .take_until(stop.clone().cancelled_owned());
+    let requests =
+        keys.map(|key| Ok::<_, Infallible>(ReconcileRequest::from(key))).take_until(stop.clone().cancelled_owned());
 
     let settle = Arc::clone(&failures);
     let timed = move |object: Arc<K>, context: Arc<C>| {
@@ -110,11 +109,7 @@ where
     let retry = move |object: Arc<K>, error: &E, _: Arc<C>| {
         let key = ObjectRef::from_obj(object.as_ref()).to_string();
         let attempt = failures.add(&key);
-        let delay = if error.retryable() {
-            delay(&settings, attempt)
-        } else {
-            settings.resync
-        };
+        let delay = if error.retryable() { delay(&settings, attempt) } else { settings.resync };
         tracing::warn!(
             controller = settings.name,
             object = key,
@@ -185,9 +180,7 @@ fn delay(settings: &Settings, attempt: u32) -> Duration {
 }
 
 fn ceiling(settings: &Settings, attempt: u32) -> Duration {
-    let doubled = settings
-        .first_retry
-        .saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
+    let doubled = settings.first_retry.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
     doubled.min(settings.last_retry)
 }
 
@@ -203,10 +196,7 @@ mod tests {
     #[case::is_capped(20, 30_000)]
     #[case::never_overflows(u32::MAX, 30_000)]
     fn delays_grow(#[case] attempt: u32, #[case] milliseconds: u64) {
-        assert_eq!(
-            ceiling(&Settings::named("test"), attempt),
-            Duration::from_millis(milliseconds)
-        );
+        assert_eq!(ceiling(&Settings::named("test"), attempt), Duration::from_millis(milliseconds));
     }
 
     #[test]

@@ -106,10 +106,7 @@ impl Events {
 
     /// A recorder that reports as `reporter`.
     pub fn recorder(&self, reporter: &'static str) -> Recorder {
-        Recorder {
-            reporter,
-            events: self.clone(),
-        }
+        Recorder { reporter, events: self.clone() }
     }
 
     /// For metrics.
@@ -198,9 +195,7 @@ pub struct EventsTask {
 
 impl std::fmt::Debug for EventsTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventsTask")
-            .field("series", &self.series.len())
-            .finish_non_exhaustive()
+        f.debug_struct("EventsTask").field("series", &self.series.len()).finish_non_exhaustive()
     }
 }
 
@@ -249,10 +244,7 @@ impl EventsTask {
         if let Some(series) = self.series.get_mut(&key) {
             series.count = series.count.saturating_add(1);
             series.last = now;
-            let again = EventSeries {
-                count: series.count,
-                last_observed_time: MicroTime(self.clock.wall()),
-            };
+            let again = EventSeries { count: series.count, last_observed_time: MicroTime(self.clock.wall()) };
             let events: Api<Event> = Api::namespaced(self.client.clone(), &series.namespace);
             let patch = Patch::Merge(serde_json::json!({ "series": again }));
             match deadline(CALL, events.patch(&series.name, &PatchParams::default(), &patch)).await {
@@ -263,21 +255,11 @@ impl EventsTask {
             }
         }
         let event = self.event(occurrence);
-        let (namespace, name) = (
-            event.metadata.namespace.clone().unwrap_or_default(),
-            event.metadata.name.clone().unwrap_or_default(),
-        );
+        let (namespace, name) =
+            (event.metadata.namespace.clone().unwrap_or_default(), event.metadata.name.clone().unwrap_or_default());
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         deadline(CALL, events.create(&PostParams::default(), &event)).await?;
-        self.series.insert(
-            key,
-            Series {
-                namespace,
-                name,
-                count: 1,
-                last: now,
-            },
-        );
+        self.series.insert(key, Series { namespace, name, count: 1, last: now });
         Ok(true)
     }
 
@@ -313,20 +295,13 @@ impl EventsTask {
             self.series.clear();
             self.per_object.retain_recent();
         }
-        self.series
-            .retain(|_, series| now.saturating_duration_since(series.last) < SERIES);
+        self.series.retain(|_, series| now.saturating_duration_since(series.last) < SERIES);
     }
 }
 
 fn object_key(object: &ObjectReference) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!(
-        "{}/{}/{}/{}",
-        part(&object.kind),
-        part(&object.namespace),
-        part(&object.name),
-        part(&object.uid)
-    )
+    format!("{}/{}/{}/{}", part(&object.kind), part(&object.namespace), part(&object.name), part(&object.uid))
 }
 
 #[cfg(test)]
@@ -385,10 +360,7 @@ mod tests {
         let counts = events.counts();
         record(&events.recorder("server"));
         drop(events);
-        tokio::time::timeout(Duration::from_secs(10), task.run())
-            .await
-            .expect("ends in time")
-            .expect("never fails");
+        tokio::time::timeout(Duration::from_secs(10), task.run()).await.expect("ends in time").expect("never fails");
         let calls = std::mem::take(&mut *calls.lock());
         (calls, counts)
     }

@@ -72,20 +72,13 @@ pub struct Feed<K: Fed> {
 
 impl<K: Fed> Clone for Feed<K> {
     fn clone(&self) -> Self {
-        Self {
-            name: self.name,
-            store: self.store.clone(),
-            health: Arc::clone(&self.health),
-        }
+        Self { name: self.name, store: self.store.clone(), health: Arc::clone(&self.health) }
     }
 }
 
 impl<K: Fed> Debug for Feed<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed")
-            .field("name", &self.name)
-            .field("synced", &self.synced())
-            .finish_non_exhaustive()
+        f.debug_struct("Feed").field("name", &self.name).field("synced", &self.synced()).finish_non_exhaustive()
     }
 }
 
@@ -104,25 +97,13 @@ impl Health {
 impl<K: Fed> Feed<K> {
     /// Starts the description of a feed of `api`'s objects; `name` is for logs and readiness.
     pub fn builder(name: &'static str, api: Api<K>) -> FeedBuilder<K> {
-        FeedBuilder {
-            name,
-            api,
-            labels: None,
-            slim: None,
-            taps: Vec::new(),
-        }
+        FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
     }
 
     /// As [`Feed::builder`] for kinds whose schema lets objects pass that we cannot read: one of those is left out, with
     /// a warning, where it would otherwise stop the whole list. Decoding costs about twice as much.
     pub fn guarded(name: &'static str, api: Api<DeserializeGuard<K>>) -> FeedBuilder<K, DeserializeGuard<K>> {
-        FeedBuilder {
-            name,
-            api,
-            labels: None,
-            slim: None,
-            taps: Vec::new(),
-        }
+        FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
     }
 
     /// For logs and readiness.
@@ -171,10 +152,7 @@ impl<K: Fed> Feed<K> {
 
     /// How long ago the API server last told us something: an event, a bookmark or a list. `None` before the first list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        self.health
-            .last_heard
-            .lock()
-            .map(|at| now.saturating_duration_since(at))
+        self.health.last_heard.lock().map(|at| now.saturating_duration_since(at))
     }
 
     /// Whether the store may be trusted as current: synced, and heard from within `limit`.
@@ -194,9 +172,7 @@ pub struct FeedBuilder<K: Fed, G = K> {
 
 impl<K: Fed, G> Debug for FeedBuilder<K, G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FeedBuilder")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("FeedBuilder").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -260,18 +236,8 @@ impl<K: Fed, G: Wire<K>> FeedBuilder<K, G> {
     /// The readers' end, and the task that fills it.
     pub fn build(self, clock: Clock) -> (Feed<K>, FeedTask<K, G>) {
         let mirror = Mirror::new(self.slim, self.taps);
-        let health = Arc::new(Health {
-            last_heard: Mutex::new(None),
-            synced: tokio::sync::watch::Sender::new(false),
-        });
-        let feed = Feed {
-            name: self.name,
-            store: mirror.store(),
-            health: Arc::clone(&health),
-        };
-        (
-            feed,
-            FeedTask::new(self.name, self.api, self.labels, mirror, health, clock),
-        )
+        let health = Arc::new(Health { last_heard: Mutex::new(None), synced: tokio::sync::watch::Sender::new(false) });
+        let feed = Feed { name: self.name, store: mirror.store(), health: Arc::clone(&health) };
+        (feed, FeedTask::new(self.name, self.api, self.labels, mirror, health, clock))
     }
 }

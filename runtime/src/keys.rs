@@ -38,10 +38,7 @@ pub struct KeyStream<T>(Arc<Shared<T>>);
 /// A new queue.
 pub fn keys<T: Eq + Hash + Clone>() -> (KeySender<T>, KeyStream<T>) {
     let shared = Arc::new(Shared {
-        waiting: Mutex::new(Waiting {
-            order: VecDeque::new(),
-            members: HashSet::new(),
-        }),
+        waiting: Mutex::new(Waiting { order: VecDeque::new(), members: HashSet::new() }),
         waker: AtomicWaker::new(),
         senders: AtomicU64::new(1),
         dropped: AtomicU64::new(0),
@@ -121,9 +118,7 @@ impl<T: Eq + Hash> Stream for KeyStream<T> {
 
 impl<T> std::fmt::Debug for KeySender<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeySender")
-            .field("waiting", &self.0.waiting.lock().order.len())
-            .finish()
+        f.debug_struct("KeySender").field("waiting", &self.0.waiting.lock().order.len()).finish()
     }
 }
 

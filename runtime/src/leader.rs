@@ -115,10 +115,7 @@ impl Election {
                     let until = Arc::new(Mutex::new(leads_until(sent, &self.timing)));
                     tracing::info!(lease = self.name, identity = self.identity, epoch, "leading");
                     return Term {
-                        leadership: Leadership {
-                            epoch,
-                            until: Some(until),
-                        },
+                        leadership: Leadership { epoch, until: Some(until) },
                         lease: *lease,
                         election: self,
                     };
@@ -196,11 +193,7 @@ impl Election {
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
-                acquire_time: if ours {
-                    spec.acquire_time.clone()
-                } else {
-                    Some(MicroTime(now))
-                },
+                acquire_time: if ours { spec.acquire_time.clone() } else { Some(MicroTime(now)) },
                 renew_time: Some(MicroTime(now)),
                 lease_transitions: Some(i32::try_from(transitions).unwrap_or(i32::MAX)),
                 ..spec
@@ -215,19 +208,13 @@ enum Attempt {
 }
 
 fn transitions(lease: &Lease) -> u64 {
-    let count = lease
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.lease_transitions)
-        .unwrap_or_default();
+    let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     u64::try_from(count).unwrap_or_default()
 }
 
 fn observe(lease: &Lease, unchanged_since: Instant) -> Observed {
     let spec = lease.spec.as_ref();
-    let promised = spec
-        .and_then(|spec| spec.lease_duration_seconds)
-        .and_then(|seconds| u64::try_from(seconds).ok());
+    let promised = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
     Observed {
         holder: spec.and_then(|spec| spec.holder_identity.clone()),
         promised: promised.map(Duration::from_secs),
@@ -291,23 +278,15 @@ impl Term {
                 Err(_) => {}
             }
             if self.election.clock.now() >= until {
-                return Err(Lost::NotRenewed {
-                    lease: self.election.name.clone(),
-                    within: timing.renew_within,
-                });
+                return Err(Lost::NotRenewed { lease: self.election.name.clone(), within: timing.renew_within });
             }
         }
     }
 
     async fn renew(&mut self) -> Result<(), Renewal> {
         let desired = self.election.desired(Some(&self.lease), self.leadership.epoch);
-        let written = deadline(
-            CALL,
-            self.election
-                .leases
-                .replace(&self.election.name, &PostParams::default(), &desired),
-        )
-        .await;
+        let written =
+            deadline(CALL, self.election.leases.replace(&self.election.name, &PostParams::default(), &desired)).await;
         match written {
             Ok(lease) => {
                 self.lease = lease;
@@ -316,16 +295,9 @@ impl Term {
             // Perhaps our own write of which we never saw the answer, perhaps a touch by somebody; the holder decides.
             Err(error) if error.is_conflict() => {
                 let found = deadline(CALL, self.election.leases.get(&self.election.name)).await?;
-                let holder = found
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| spec.holder_identity.clone())
-                    .unwrap_or_default();
+                let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
                 if holder != self.election.identity {
-                    return Err(Renewal::Lost(Lost::Taken {
-                        lease: self.election.name.clone(),
-                        by: holder,
-                    }));
+                    return Err(Renewal::Lost(Lost::Taken { lease: self.election.name.clone(), by: holder }));
                 }
                 self.lease = found;
                 Err(Renewal::Failed(error))
@@ -342,18 +314,11 @@ impl Term {
             spec.renew_time = Some(MicroTime(self.election.clock.wall()));
         }
         let name = &self.election.name;
-        match deadline(
-            CALL,
-            self.election.leases.replace(name, &PostParams::default(), &self.lease),
-        )
-        .await
-        {
+        match deadline(CALL, self.election.leases.replace(name, &PostParams::default(), &self.lease)).await {
             Ok(_) => tracing::info!(lease = name, "released the lease"),
-            Err(error) => tracing::warn!(
-                lease = name,
-                error = &error as &dyn std::error::Error,
-                "could not release the lease"
-            ),
+            Err(error) => {
+                tracing::warn!(lease = name, error = &error as &dyn std::error::Error, "could not release the lease")
+            }
         }
     }
 }

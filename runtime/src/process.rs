@@ -42,35 +42,19 @@ impl Collector for Process {
             let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             gauge.encode(metric)
         };
-        gauge(
-            "process_start_time_seconds",
-            "Start of the process since the Unix epoch",
-            seconds(self.started),
-        )?;
+        gauge("process_start_time_seconds", "Start of the process since the Unix epoch", seconds(self.started))?;
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
-            gauge(
-                "process_open_fds",
-                "Open file descriptors",
-                approximate(entries.count() as u64),
-            )?;
+            gauge("process_open_fds", "Open file descriptors", approximate(entries.count() as u64))?;
         }
-        let Some(usage) = std::fs::read_to_string("/proc/self/stat")
-            .ok()
-            .as_deref()
-            .and_then(parse_stat)
-        else {
+        let Some(usage) = std::fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(parse_stat) else {
             return Ok(());
         };
         let resident = approximate(usage.resident_pages.saturating_mul(PAGE_BYTES));
         gauge("process_resident_memory_bytes", "Resident memory", resident)?;
         gauge("process_threads", "Threads", approximate(usage.threads))?;
         let cpu = ConstCounter::new(usage.cpu.as_secs_f64());
-        let metric = encoder.encode_descriptor(
-            "process_cpu_seconds",
-            "CPU time, user and system",
-            None,
-            cpu.metric_type(),
-        )?;
+        let metric =
+            encoder.encode_descriptor("process_cpu_seconds", "CPU time, user and system", None, cpu.metric_type())?;
         cpu.encode(metric)
     }
 }
@@ -106,11 +90,7 @@ mod tests {
     fn reads_a_stat_line_whatever_the_program_is_called() {
         let line =
             "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 12345 1000000 321 18446744073709551615";
-        let want = Usage {
-            cpu: Duration::from_secs(3),
-            threads: 9,
-            resident_pages: 321,
-        };
+        let want = Usage { cpu: Duration::from_secs(3), threads: 9, resident_pages: 321 };
         assert_eq!(parse_stat(line), Some(want));
         assert_eq!(parse_stat("no parentheses"), None);
     }

@@ -48,12 +48,7 @@ impl Readiness {
 
     /// Names of the conditions that do not hold; empty means ready.
     pub fn missing(&self) -> Vec<String> {
-        self.0
-            .read()
-            .iter()
-            .filter(|(_, check)| !check())
-            .map(|(name, _)| name.clone())
-            .collect()
+        self.0.read().iter().filter(|(_, check)| !check()).map(|(name, _)| name.clone()).collect()
     }
 }
 

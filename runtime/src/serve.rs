@@ -78,10 +78,7 @@ pub async fn https(
     server.http_builder().http1().header_read_timeout(limits.idle);
     tracing::info!(%address, "serving https");
     let router = limited(router, limits, supervisor.terminating());
-    server
-        .serve(router.into_make_service())
-        .await
-        .with_context(|| format!("could not serve on {address}"))
+    server.serve(router.into_make_service()).await.with_context(|| format!("could not serve on {address}"))
 }
 
 /// A server's handle that begins to drain when `stopping` is cancelled.
@@ -99,19 +96,14 @@ fn limited(router: Router, limits: Limits, terminating: CancellationToken) -> Ro
     let close = move |mut response: Response| {
         if terminating.is_cancelled() {
             // The API server keeps connections open, also to pods that their Service has left.
-            response
-                .headers_mut()
-                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         std::future::ready(response)
     };
     router
         .layer(DefaultBodyLimit::disable())
         .layer(RequestBodyLimitLayer::new(limits.body_bytes))
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::SERVICE_UNAVAILABLE,
-            limits.request,
-        ))
+        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, limits.request))
         .layer(CatchPanicLayer::new())
         .layer(axum::middleware::map_response(close))
 }
@@ -134,30 +126,16 @@ mod tests {
             .route("/echo", post(|body: Bytes| async move { body }))
             .route("/panic", get(broken))
             .route("/slow", get(std::future::pending::<()>));
-        limited(
-            routes,
-            Limits {
-                body_bytes: 10,
-                ..Limits::default()
-            },
-            terminating,
-        )
+        limited(routes, Limits { body_bytes: 10, ..Limits::default() }, terminating)
     }
 
     async fn answer(request: Request<Body>) -> Response {
-        router(CancellationToken::new())
-            .oneshot(request)
-            .await
-            .expect("routers do not fail")
+        router(CancellationToken::new()).oneshot(request).await.expect("routers do not fail")
     }
 
     fn request(path: &str, body: &'static str) -> Request<Body> {
         let method = if body.is_empty() { "GET" } else { "POST" };
-        Request::builder()
-            .method(method)
-            .uri(path)
-            .body(Body::from(body))
-            .expect("a valid request")
+        Request::builder().method(method).uri(path).body(Body::from(body)).expect("a valid request")
     }
 
     #[tokio::test]
@@ -180,20 +158,10 @@ mod tests {
     async fn peers_are_sent_elsewhere_while_terminating() {
         let terminating = CancellationToken::new();
         let router = router(terminating.clone());
-        let before = router
-            .clone()
-            .oneshot(request("/echo", "x"))
-            .await
-            .expect("routers do not fail");
+        let before = router.clone().oneshot(request("/echo", "x")).await.expect("routers do not fail");
         terminating.cancel();
-        let after = router
-            .oneshot(request("/echo", "x"))
-            .await
-            .expect("routers do not fail");
+        let after = router.oneshot(request("/echo", "x")).await.expect("routers do not fail");
         let header = |response: &Response| response.headers().get(header::CONNECTION).cloned();
-        assert_eq!(
-            (header(&before), header(&after)),
-            (None, Some(HeaderValue::from_static("close")))
-        );
+        assert_eq!((header(&before), header(&after)), (None, Some(HeaderValue::from_static("close"))));
     }
 }

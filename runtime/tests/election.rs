@@ -34,12 +34,7 @@ struct Server(Arc<Mutex<State>>);
 
 impl Server {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            lease: None,
-            version: 0,
-            mode: Mode::Works,
-            writes: 0,
-        })))
+        Self(Arc::new(Mutex::new(State { lease: None, version: 0, mode: Mode::Works, writes: 0 })))
     }
 
     fn client(&self) -> Client {
@@ -57,9 +52,7 @@ impl Server {
                 if mode == Mode::Silent {
                     std::future::pending::<()>().await;
                 }
-                let response = Response::builder()
-                    .status(code)
-                    .body(Body::from(answer.to_string().into_bytes()))?;
+                let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
             }
         });
@@ -67,13 +60,7 @@ impl Server {
     }
 
     fn election(&self, identity: &str) -> Election {
-        Election::new(
-            self.client(),
-            "spawnery-system",
-            "lease",
-            identity.to_owned(),
-            Clock::system(),
-        )
+        Election::new(self.client(), "spawnery-system", "lease", identity.to_owned(), Clock::system())
     }
 
     fn field(&self, name: &str) -> Value {
@@ -105,10 +92,7 @@ const VERSION: &str = "/metadata/resourceVersion";
 /// Sets a field of the lease; a new one where it has none.
 fn set(lease: &mut Value, path: &str, value: Value) {
     let (parent, field) = path.rsplit_once('/').expect("a path");
-    let parent = lease
-        .pointer_mut(parent)
-        .and_then(Value::as_object_mut)
-        .expect("an object");
+    let parent = lease.pointer_mut(parent).and_then(Value::as_object_mut).expect("an object");
     parent.insert(field.to_owned(), value);
 }
 
@@ -121,10 +105,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
 
 fn handle(state: &mut State, method: &Method, body: &[u8]) -> (u16, Value) {
     match *method {
-        Method::GET => state
-            .lease
-            .clone()
-            .map_or_else(|| status(404, "NotFound"), |lease| (200, lease)),
+        Method::GET => state.lease.clone().map_or_else(|| status(404, "NotFound"), |lease| (200, lease)),
         Method::POST if state.lease.is_some() => status(409, "AlreadyExists"),
         _ => {
             let mut lease: Value = serde_json::from_slice(body).expect("a lease");
@@ -157,10 +138,7 @@ async fn a_free_lease_is_taken_and_renewed() {
     let term = win(server.election("a"), S(1)).await.expect("nobody else is there");
     let leadership = term.leadership();
     assert_eq!(server.field("holderIdentity"), "a");
-    assert_eq!(
-        leadership.epoch(),
-        server.field("leaseTransitions").as_u64().unwrap_or_default()
-    );
+    assert_eq!(leadership.epoch(), server.field("leaseTransitions").as_u64().unwrap_or_default());
     let holding = tokio::spawn(term.hold(CancellationToken::new()));
     tokio::time::sleep(S(60)).await;
     assert!(leadership.check(now()) && !holding.is_finished());
@@ -177,13 +155,21 @@ async fn a_release_hands_over_at_once_and_raises_the_epoch() {
     tokio::time::sleep(S(30)).await;
     assert!(!waiting.is_finished(), "a renews");
     release.cancel();
-    let second = tokio::time::timeout(Duration::from_millis(2_100), waiting)
-        .await
-        .expect("within one retry")
-        .expect("no panic");
+    let second =
+        tokio::time::timeout(Duration::from_millis(2_100), waiting).await.expect("within one retry").expect("no panic");
     assert!(holding.await.expect("no panic").is_ok());
     assert!(!leadership.check(now()), "a released lease is not held");
     assert_eq!(second.leadership().epoch(), leadership.epoch() + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_belongs_to_nobody() {
+    let server = Server::new();
+    let term = win(server.election("a"), S(1)).await.expect("nobody else is there");
+    let release = CancellationToken::new();
+    release.cancel();
+    term.hold(release).await.expect("released");
+    assert_eq!(server.field("holderIdentity"), Value::Null);
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,10 +211,7 @@ async fn the_token_runs_out_by_itself_even_if_nobody_renews() {
     tokio::time::advance(S(9)).await;
     assert!(leadership.check(now()));
     tokio::time::advance(S(2)).await;
-    assert!(
-        !leadership.check(now()),
-        "a frozen process must not act when it wakes up"
-    );
+    assert!(!leadership.check(now()), "a frozen process must not act when it wakes up");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,9 @@ pub struct Settings {
     #[arg(long, env = "SPAWNERY_KEEP", default_value = "false", action = clap::ArgAction::Set,
         value_parser = clap::builder::BoolishValueParser::new())]
     pub keep: bool,
+    /// Rounds of the tests that play at random; more than CI's find rarer things. `cargo xtask proof` sets it.
+    #[arg(long, env = "SPAWNERY_ROUNDS", default_value = "200")]
+    pub rounds: u32,
     /// The Go tool that builds Kubernetes.
     #[arg(long, env = "GO", default_value = "go")]
     pub go: String,

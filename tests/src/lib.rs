@@ -14,6 +14,7 @@
 //! `127.X.255.1` and its pods get addresses in that range, so clusters never meet and pod addresses can be dialled.
 
 pub mod args;
+pub mod bench;
 pub mod cluster;
 pub mod command;
 pub mod eventually;

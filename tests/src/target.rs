@@ -1,7 +1,7 @@
 //! Where cargo puts things, and our own binaries there.
 
 use crate::{args::settings, command::run, launch::Launch};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -40,6 +40,17 @@ fn profile() -> Result<PathBuf> {
     profile.map(Path::to_owned).context("the executable lies nowhere")
 }
 
+/// The profile that the running executable was built with, by the name that cargo's `--profile` takes.
+///
+/// # Errors
+/// When the running executable cannot be found.
+pub fn profile_name() -> Result<String> {
+    let directory = profile()?;
+    let name = directory.file_name().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("no profile in {}", directory.display()))?;
+    Ok(if name == "debug" { "dev" } else { name }.to_owned())
+}
+
 /// The workspace's binary `name`, up to date: cargo is asked once for each binary and process.
 ///
 /// # Errors
@@ -56,11 +67,7 @@ async fn build(name: &str) -> Result<PathBuf> {
     let mut cargo = Launch::new("cargo", &settings().cargo).args(["build", "--quiet", "--bin", name]);
     // `CARGO_TARGET_DIR` or `--target-dir` may have put us elsewhere than the default.
     cargo = cargo.arg("--target-dir").arg(directory()?).directory(workspace());
-    match profile.file_name().and_then(|name| name.to_str()) {
-        Some("debug") => {}
-        Some(other) => cargo = cargo.args(["--profile", other]),
-        None => bail!("no profile in {}", profile.display()),
-    }
+    cargo = cargo.args(["--profile".to_owned(), profile_name()?]);
     run(&cargo, None, CARGO_LIMIT)
         .await?
         .stdout()

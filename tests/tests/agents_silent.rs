@@ -84,7 +84,8 @@ async fn a_frozen_agent_costs_one_registration_and_no_player() -> Result<()> {
         let frozen = Instant::now();
         while frozen.elapsed() < FROZEN {
             // An eviction that is really asked for closes the door, so the one server is only asked about.
-            let answers = [arena.evict_dry(asked).await?, arena.evict_dry(condemned).await?, arena.evict(condemned).await?];
+            let answers =
+                [arena.evict_dry(asked).await?, arena.evict_dry(condemned).await?, arena.evict(condemned).await?];
             for answer in answers {
                 ensure!(matches!(answer, Evicted::Later(_)), "{answer:?} after {:?}", frozen.elapsed());
             }

@@ -36,12 +36,7 @@ const AN_HOUR: i64 = 3600;
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_pods_own_fresh_token_of_the_right_role_is_accepted() -> Result<()> {
     Arena::run("channel", StackOptions::default(), async |arena| {
-        arena
-            .start(&SmallNetwork {
-                lobbies: 2,
-                ..arena.network()
-            })
-            .await?;
+        arena.start(&SmallNetwork { lobbies: 2, ..arena.network() }).await?;
         let door = Door::of(&arena).await?;
         let registered = arena.registered().await?;
         ensure!(registered.len() == 2, "{registered:?}");
@@ -50,28 +45,13 @@ async fn only_a_pods_own_fresh_token_of_the_right_role_is_accepted() -> Result<(
         let foreign = foreign_pod(&arena).await?;
         let gone = foreign_pod(&arena).await?;
 
-        let of_server = door
-            .token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&server))
-            .await?;
-        let of_proxy = door
-            .token(object::PROXY_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&proxy))
-            .await?;
-        let other_audience = door
-            .token(object::SERVER_SERVICE_ACCOUNT, "somebody-else", Some(&server))
-            .await?;
-        let unbound = door
-            .token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, None)
-            .await?;
-        let of_foreign = door
-            .token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&foreign))
-            .await?;
-        let of_gone = door
-            .token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&gone))
-            .await?;
-        let now = arena
-            .pods()
-            .delete(&gone.name_any(), &DeleteParams::default().grace_period(0))
-            .await;
+        let of_server = door.token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&server)).await?;
+        let of_proxy = door.token(object::PROXY_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&proxy)).await?;
+        let other_audience = door.token(object::SERVER_SERVICE_ACCOUNT, "somebody-else", Some(&server)).await?;
+        let unbound = door.token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, None).await?;
+        let of_foreign = door.token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&foreign)).await?;
+        let of_gone = door.token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&gone)).await?;
+        let now = arena.pods().delete(&gone.name_any(), &DeleteParams::default().grace_period(0)).await;
         now.context("could not delete a pod")?;
         let expired = arena.resigned(&of_server, -2 * AN_HOUR)?;
         let (unsigned, _) = of_server.rsplit_once('.').context("not a token")?;
@@ -82,37 +62,12 @@ async fn only_a_pods_own_fresh_token_of_the_right_role_is_accepted() -> Result<(
             ("not a token", Role::Server, Some("x"), Code::Unauthenticated),
             ("a forged signature", Role::Server, Some(&forged), Code::Unauthenticated),
             ("expired", Role::Server, Some(&expired), Code::Unauthenticated),
-            (
-                "of another audience",
-                Role::Server,
-                Some(&other_audience),
-                Code::Unauthenticated,
-            ),
+            ("of another audience", Role::Server, Some(&other_audience), Code::Unauthenticated),
             ("of no pod", Role::Server, Some(&unbound), Code::Unauthenticated),
-            (
-                "of a pod that is not ours",
-                Role::Server,
-                Some(&of_foreign),
-                Code::Unauthenticated,
-            ),
-            (
-                "of a pod that is gone",
-                Role::Server,
-                Some(&of_gone),
-                Code::Unauthenticated,
-            ),
-            (
-                "a server as a proxy",
-                Role::Proxy,
-                Some(&of_server),
-                Code::Unauthenticated,
-            ),
-            (
-                "a proxy as a server",
-                Role::Server,
-                Some(&of_proxy),
-                Code::Unauthenticated,
-            ),
+            ("of a pod that is not ours", Role::Server, Some(&of_foreign), Code::Unauthenticated),
+            ("of a pod that is gone", Role::Server, Some(&of_gone), Code::Unauthenticated),
+            ("a server as a proxy", Role::Proxy, Some(&of_server), Code::Unauthenticated),
+            ("a proxy as a server", Role::Server, Some(&of_proxy), Code::Unauthenticated),
         ];
         for (index, (case, role, token, want)) in table.into_iter().enumerate() {
             // Each from an address of its own: a peer may not be refused more than a few times.
@@ -124,19 +79,12 @@ async fn only_a_pods_own_fresh_token_of_the_right_role_is_accepted() -> Result<(
 
         // The same way of making tokens and of dialling is accepted where nothing is wrong.
         let fresh = arena.resigned(&of_server, 0)?;
-        let code = door
-            .open(Ipv4Addr::new(127, 1, 1, 1), Role::Server, Some(&fresh))
-            .await?;
+        let code = door.open(Ipv4Addr::new(127, 1, 1, 1), Role::Server, Some(&fresh)).await?;
         ensure!(code == Code::Ok, "a good token: {code:?}");
 
         ensure!(arena.registered().await? == registered, "the server did not go on");
         for name in registered {
-            let losses = arena
-                .servers()
-                .get_status(&name)
-                .await?
-                .status
-                .map(|status| status.readiness_losses);
+            let losses = arena.servers().get_status(&name).await?.status.map(|status| status.readiness_losses);
             ensure!(losses == Some(0), "{name}: {losses:?}");
         }
         Ok(())
@@ -150,18 +98,13 @@ async fn a_peer_that_is_refused_again_and_again_is_limited_and_nobody_else() -> 
         arena.start(&arena.network()).await?;
         let door = Door::of(&arena).await?;
         let server = running(&arena, Role::Server).await?;
-        let good = door
-            .token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&server))
-            .await?;
+        let good = door.token(object::SERVER_SERVICE_ACCOUNT, volume::TOKEN_AUDIENCE, Some(&server)).await?;
         let (bad, other) = (Ipv4Addr::new(127, 1, 0, 1), Ipv4Addr::new(127, 1, 0, 2));
         let mut codes = Vec::new();
         for attempt in 0..7 {
             codes.push(door.open(bad, Role::Server, Some(&format!("wrong-{attempt}"))).await?);
         }
-        ensure!(
-            codes[..5].iter().all(|code| *code == Code::Unauthenticated),
-            "{codes:?}"
-        );
+        ensure!(codes[..5].iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
         ensure!(codes[6] == Code::ResourceExhausted, "{codes:?}");
         let code = door.open(other, Role::Server, Some(&good)).await?;
         ensure!(code == Code::Ok, "another peer: {code:?}");
@@ -182,16 +125,9 @@ impl Door {
         let client = arena.stack().cluster().client().await?;
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), arena.namespace());
         let map = maps.get(object::CA_CONFIG_MAP).await?;
-        let ca = map
-            .data
-            .and_then(|mut data| data.remove(object::CA_KEY))
-            .context("no CA")?;
+        let ca = map.data.and_then(|mut data| data.remove(object::CA_KEY)).context("no CA")?;
         let accounts = Api::namespaced(client, arena.namespace());
-        Ok(Self {
-            address: arena.leader().await?.address(),
-            ca,
-            accounts,
-        })
+        Ok(Self { address: arena.leader().await?.address(), ca, accounts })
     }
 
     async fn token(&self, account: &str, audience: &str, pod: Option<&Pod>) -> Result<String> {
@@ -202,52 +138,34 @@ impl Door {
             uid: pod.metadata.uid.clone(),
         });
         let audiences = vec![audience.to_owned()];
-        let spec = TokenRequestSpec {
-            audiences,
-            bound_object_ref,
-            expiration_seconds: Some(AN_HOUR),
-        };
-        let request = TokenRequest {
-            spec,
-            ..TokenRequest::default()
-        };
-        let answer = self
-            .accounts
-            .create_token_request(account, &PostParams::default(), &request)
-            .await?;
+        let spec = TokenRequestSpec { audiences, bound_object_ref, expiration_seconds: Some(AN_HOUR) };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let answer = self.accounts.create_token_request(account, &PostParams::default(), &request).await?;
         Ok(answer.status.context("a token request without an answer")?.token)
     }
 
     /// Opens a session from `peer`; the code with which it is refused, or `Ok` after the operator's first message.
     async fn open(&self, peer: Ipv4Addr, role: Role, token: Option<&str>) -> Result<Code> {
-        let tls = self
-            .dial(peer, spawnery_certs::client::client_config(&self.ca)?)
-            .await?;
+        let tls = self.dial(peer, spawnery_certs::client::client_config(&self.ca)?).await?;
         let mut io = Some(TokioIo::new(tls));
         let connect = tower::service_fn(move |_| {
             let io = io.take().context("dialled twice").map_err(std::io::Error::other);
             async move { io }
         });
-        let channel = Endpoint::from_static("http://operator")
-            .connect_with_connector(connect)
-            .await?;
+        let channel = Endpoint::from_static("http://operator").connect_with_connector(connect).await?;
         let mut client = AgentServiceClient::new(channel);
         let opened = match role {
             Role::Server => {
                 let request = request(futures::stream::pending::<proto::ServerMessage>(), token)?;
                 match timeout(LIMIT, client.server_session(request)).await? {
-                    Ok(hears) => timeout(LIMIT, hears.into_inner().message())
-                        .await?
-                        .map(|heard| heard.is_some()),
+                    Ok(hears) => timeout(LIMIT, hears.into_inner().message()).await?.map(|heard| heard.is_some()),
                     Err(status) => Err(status),
                 }
             }
             Role::Proxy => {
                 let request = request(futures::stream::pending::<proto::ProxyMessage>(), token)?;
                 match timeout(LIMIT, client.proxy_session(request)).await? {
-                    Ok(hears) => timeout(LIMIT, hears.into_inner().message())
-                        .await?
-                        .map(|heard| heard.is_some()),
+                    Ok(hears) => timeout(LIMIT, hears.into_inner().message()).await?.map(|heard| heard.is_some()),
                     Err(status) => Err(status),
                 }
             }
@@ -288,9 +206,7 @@ impl Door {
 fn request<S>(says: S, token: Option<&str>) -> Result<Request<S>> {
     let mut request = Request::new(says);
     if let Some(token) = token {
-        request
-            .metadata_mut()
-            .insert("authorization", format!("Bearer {token}").parse()?);
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
     }
     Ok(request)
 }
@@ -313,10 +229,7 @@ async fn foreign_pod(arena: &Arena) -> Result<Pod> {
         },
     }))?;
     let made = arena.pods().create(&PostParams::default(), &pod).await?;
-    eventually(LIMIT, "a foreign pod", || async {
-        Ok(arena.pods().get(&made.name_any()).await?)
-    })
-    .await
+    eventually(LIMIT, "a foreign pod", || async { Ok(arena.pods().get(&made.name_any()).await?) }).await
 }
 
 /// Tokens that the API server did not issue, under the cluster's own key.
@@ -334,9 +247,7 @@ impl Resign for Arena {
         let claims = decode(parts.next().context("a token without claims")?)?;
         let mut claims: Value = serde_json::from_slice(&claims)?;
         for time in ["exp", "iat", "nbf"] {
-            let at = claims[time]
-                .as_i64()
-                .with_context(|| format!("a token without {time}"))?;
+            let at = claims[time].as_i64().with_context(|| format!("a token without {time}"))?;
             claims[time] = json!(at + shift_seconds);
         }
         let signed = format!("{header}.{}", encode(&serde_json::to_vec(&claims)?));
@@ -350,21 +261,10 @@ fn plain_signature(der: &[u8]) -> Result<Vec<u8>> {
     let mut plain = Vec::new();
     let mut rest = der.get(2..).context("no sequence")?;
     for _ in 0..2 {
-        let [2, length, after @ ..] = rest else {
-            anyhow::bail!("no number")
-        };
-        let (number, after) = after
-            .split_at_checked(usize::from(*length))
-            .context("a number cut short")?;
-        let digits = number
-            .iter()
-            .skip_while(|byte| **byte == 0)
-            .copied()
-            .collect::<Vec<u8>>();
-        plain.resize(
-            plain.len() + 32_usize.checked_sub(digits.len()).context("a number too long")?,
-            0,
-        );
+        let [2, length, after @ ..] = rest else { anyhow::bail!("no number") };
+        let (number, after) = after.split_at_checked(usize::from(*length)).context("a number cut short")?;
+        let digits = number.iter().skip_while(|byte| **byte == 0).copied().collect::<Vec<u8>>();
+        plain.resize(plain.len() + 32_usize.checked_sub(digits.len()).context("a number too long")?, 0);
         plain.extend(digits);
         rest = after;
     }
@@ -389,10 +289,7 @@ fn decode(text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let (mut bits, mut count) = (0_usize, 0);
     for letter in text.bytes() {
-        let sextet = ALPHABET
-            .iter()
-            .position(|known| *known == letter)
-            .context("not base64")?;
+        let sextet = ALPHABET.iter().position(|known| *known == letter).context("not base64")?;
         (bits, count) = ((bits << 6 | sextet) & 0xffff, count + 6);
         if count >= 8 {
             count -= 8;

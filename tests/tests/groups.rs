@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use spawnery_api::{
@@ -79,7 +79,8 @@ async fn a_group_follows_its_players_and_is_silent_when_they_are() -> Result<()>
         sleep(IDLE).await;
         let user = format!("system:serviceaccount:{}:{}", object::OPERATOR_NAMESPACE, object::OPERATOR);
         let requests = audit.requests(&user, mark)?;
-        let about_us = ["servers", "servers/status", "servergroups/status", "pods", "pods/status", "poddisruptionbudgets"];
+        let about_us =
+            ["servers", "servers/status", "servergroups/status", "pods", "pods/status", "poddisruptionbudgets"];
         let idle: Vec<_> = requests
             .iter()
             .filter(|(verb, resource, _)| !["watch", "list"].contains(verb) && about_us.contains(resource))
@@ -95,7 +96,7 @@ async fn an_edit_of_the_image_replaces_servers_as_players_leave_and_an_edit_of_t
     Arena::run("updates", StackOptions::default(), async |arena| {
         arena.start(&arena.network()).await?;
         let (crowd, old, _) = arena.players(2).await?;
-        let before = arena.servers().list(&Default::default()).await?.items.len();
+        let before = arena.servers().list(&ListParams::default()).await?.items.len();
         edit(&arena, json!({ "scaling": { "minReplicas": before + 1 } })).await?;
         eventually(LIMIT, "one more lobby", || async {
             let open = arena.registered().await?;
@@ -113,7 +114,7 @@ async fn an_edit_of_the_image_replaces_servers_as_players_leave_and_an_edit_of_t
         ensure!(crowd.by_server().get(&old) == Some(&2), "its players may stay");
         crowd.leave(&old).await?;
         eventually(LIMIT, "new lobbies only", || async {
-            let servers = arena.servers().list(&Default::default()).await?.items;
+            let servers = arena.servers().list(&ListParams::default()).await?.items;
             let hashes: BTreeSet<_> = servers.iter().map(|server| server.spec.pod_hash.clone()).collect();
             ensure!(hashes.len() == 1 && servers.iter().all(|server| server.name_any() != old), "{hashes:?}");
             ensure!(servers.iter().all(is_registered));
@@ -144,7 +145,9 @@ async fn an_uncordoned_node_gives_its_servers_back() -> Result<()> {
         arena.stack().cluster().kubectl(["uncordon", &node]).await?.stdout()?;
         wait_server(&arena, &name, "the door to open again", is_registered).await?;
         ensure!(arena.uid(&name).await? == uid && crowd.by_server().get(&name) == Some(&2));
-        ensure!(!vigil.happened_to(&name).iter().any(|happened| matches!(happened.what, What::Unlabelled | What::PodGone)));
+        ensure!(
+            !vigil.happened_to(&name).iter().any(|happened| matches!(happened.what, What::Unlabelled | What::PodGone))
+        );
         ensure!(server(&arena, &name).await?.status.unwrap_or_default().drain_started_at.is_none());
         crowd.ensure_unharmed()
     })

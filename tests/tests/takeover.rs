@@ -53,14 +53,20 @@ async fn hundred(arena: &Arena) -> Result<Crowd> {
     ensure!(crowd.by_server().len() == usize::try_from(LOBBIES)?, "players are on {} lobbies", crowd.by_server().len());
     eventually(LIMIT, "all lobbies to be labelled", || async {
         let occupied = ListParams::default().labels(&format!("{}={}", label::OCCUPIED, label::TRUE));
-        let labelled: BTreeSet<String> = arena.pods().list(&occupied).await?.iter().map(ResourceExt::name_any).collect();
+        let labelled: BTreeSet<String> =
+            arena.pods().list(&occupied).await?.iter().map(ResourceExt::name_any).collect();
         let missing: Vec<String> = crowd.by_server().into_keys().filter(|name| !labelled.contains(name)).collect();
         ensure!(missing.is_empty(), "not labelled: {missing:?}");
         Ok(())
     })
     .await?;
-    let nodes: BTreeSet<String> =
-        arena.stack().runner().pods_in(arena.namespace(), Role::Server).iter().map(|pod| pod.facts().node.clone()).collect();
+    let nodes: BTreeSet<String> = arena
+        .stack()
+        .runner()
+        .pods_in(arena.namespace(), Role::Server)
+        .iter()
+        .map(|pod| pod.facts().node.clone())
+        .collect();
     println!("players on {LOBBIES} lobbies on {} nodes after {:.1} s", nodes.len(), begin.elapsed().as_secs_f64());
     Ok(crowd)
 }
@@ -111,7 +117,8 @@ async fn nothing_follows(
 ) -> Result<()> {
     let led = tokio::time::Instant::now();
     let names: BTreeSet<&str> = silent.iter().map(|pod| pod.facts().name.as_str()).collect();
-    let (quiet, loud): (Vec<_>, Vec<_>) = all(arena).into_iter().partition(|pod| names.contains(pod.facts().name.as_str()));
+    let (quiet, loud): (Vec<_>, Vec<_>) =
+        all(arena).into_iter().partition(|pod| names.contains(pod.facts().name.as_str()));
     wait_connected(&loud, before).await?;
     println!("{} agents are back {:.1} s after the take-over", loud.len(), led.elapsed().as_secs_f64());
     sleep_until(led + SILENT_FOR).await;
@@ -193,7 +200,9 @@ fn written_by(arena: &Arena, credential: &str, since: Mark) -> Result<Vec<String
         let refused = event.code().is_some_and(|code| code >= 400);
         event.credential() == Some(credential) && !reads && !refused
     });
-    Ok(written.map(|event| format!("{} {} {:?} ({:?})", event.verb, event.resource(), event.name(), event.code())).collect())
+    Ok(written
+        .map(|event| format!("{} {} {:?} ({:?})", event.verb, event.resource(), event.name(), event.code()))
+        .collect())
 }
 
 /// The token of whoever holds the lease: nobody else renews it.

@@ -42,11 +42,7 @@ async fn serve(args: Args) -> Result<()> {
     let nodes = (1..=args.nodes).map(|n| format!("node-{n}")).collect();
     let cluster = Cluster::start(ClusterConfig { nodes, keep: args.keep }).await?;
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!(
-        "Kubernetes {} with {} nodes, ready in {seconds:.1} s.\n",
-        kubernetes::VERSION,
-        args.nodes
-    ));
+    say(&format!("Kubernetes {} with {} nodes, ready in {seconds:.1} s.\n", kubernetes::VERSION, args.nodes));
     say(&format!("  export KUBECONFIG={}", cluster.kubeconfig().display()));
     say(&format!(
         "  export PATH={}:$PATH   # kubectl and helm of the same version",

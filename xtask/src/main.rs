@@ -3,13 +3,18 @@
 //! ```text
 //!  test         what CI runs, step by step
 //!  demo         a real drain that waits for players
+//!  bench        figures, each beside its baseline and its goal
+//!  proof        what takes too long for CI; keeps what came out
 //!  cluster      a private Kubernetes to play with
 //!  kubernetes   builds what clusters are made of
 //! ```
 
+mod bench;
 mod cluster;
 mod demo;
+mod interrupt;
 mod orphans;
+mod proof;
 mod steps;
 mod test;
 
@@ -33,6 +38,13 @@ enum Command {
     Cluster(cluster::Args),
     /// Watch a real `kubectl drain` wait for players.
     Demo(demo::Args),
+    /// Measure the real parts on a real control plane.
+    Bench(bench::Args),
+    /// Run what takes too long for CI, and keep what came out under docs/results.
+    Proof(proof::Args),
+    /// Serve nothing over HTTPS: what a bench compares with.
+    #[command(hide = true)]
+    EmptyHandler(bench::EmptyArgs),
     /// Build Kubernetes, helm and kwok from source, once; says where they are.
     Kubernetes,
 }
@@ -43,7 +55,7 @@ async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::new("warn,kube_client::client::builder=off");
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
     match run(Args::parse().command).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say(&format!("error: {error:#}"));
             ExitCode::FAILURE
@@ -51,8 +63,11 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> Result<()> {
-    match command {
+async fn run(command: Command) -> Result<ExitCode> {
+    let done = match command {
+        Command::Bench(args) => return bench::run(args).await,
+        Command::Proof(args) => proof::run(args).await,
+        Command::EmptyHandler(args) => bench::serve_empty(&args).await,
         Command::Test(args) => test::run(&args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Demo(args) => demo::run(args).await,
@@ -61,7 +76,8 @@ async fn run(command: Command) -> Result<()> {
             say(&binaries.directory().display().to_string());
             Ok(())
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// What a person who typed a command reads.

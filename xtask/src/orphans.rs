@@ -12,16 +12,11 @@ pub(crate) async fn check() -> Result<()> {
     let launch = spawnery_tests::Launch::new("cargo", &spawnery_tests::args::settings().cargo)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .directory(spawnery_tests::target::workspace());
-    let metadata = spawnery_tests::command::run(&launch, None, Duration::from_mins(5))
-        .await?
-        .stdout()?;
+    let metadata = spawnery_tests::command::run(&launch, None, Duration::from_mins(5)).await?.stdout()?;
     let metadata: Metadata = serde_json::from_str(&metadata).context("cargo's metadata is not as expected")?;
     let mut orphans = Vec::new();
     for package in metadata.packages {
-        let directory = package
-            .manifest_path
-            .parent()
-            .context("a manifest without a directory")?;
+        let directory = package.manifest_path.parent().context("a manifest without a directory")?;
         let roots = package.targets.into_iter().map(|target| target.src_path);
         orphans.extend(find(directory, roots)?);
     }
@@ -29,10 +24,7 @@ pub(crate) async fn check() -> Result<()> {
         return Ok(());
     }
     let names: Vec<String> = orphans.iter().map(|path| format!("  {}", path.display())).collect();
-    bail!(
-        "no `mod` names these files; name them or delete them:\n{}",
-        names.join("\n")
-    )
+    bail!("no `mod` names these files; name them or delete them:\n{}", names.join("\n"))
 }
 
 #[derive(serde::Deserialize)]
@@ -55,10 +47,8 @@ struct Target {
 fn find(directory: &Path, roots: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>> {
     let mut reached = BTreeSet::new();
     // Modules of a root are beside it; those of another file are in the folder with its name.
-    let mut open: Vec<(PathBuf, PathBuf)> = roots
-        .into_iter()
-        .filter_map(|root| Some((root.parent()?.to_owned(), root)))
-        .collect();
+    let mut open: Vec<(PathBuf, PathBuf)> =
+        roots.into_iter().filter_map(|root| Some((root.parent()?.to_owned(), root))).collect();
     while let Some((folder, file)) = open.pop() {
         if !reached.insert(file.clone()) {
             continue;
@@ -102,10 +92,7 @@ fn modules(text: &str) -> Vec<Module> {
             visible.then(|| name.trim().to_owned())
         });
         if let Some(name) = name {
-            found.push(Module {
-                name,
-                path: path.take(),
-            });
+            found.push(Module { name, path: path.take() });
         } else if !line.starts_with("#[") && !line.starts_with("//") {
             path = None;
         }

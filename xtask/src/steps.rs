@@ -45,11 +45,7 @@ impl Step {
 
     fn new(name: &str, action: Action) -> Self {
         // No step takes half of that from an empty cache.
-        Self {
-            name: name.to_owned(),
-            limit: Duration::from_mins(40),
-            action,
-        }
+        Self { name: name.to_owned(), limit: Duration::from_mins(40), action }
     }
 
     /// Its name.
@@ -70,23 +66,16 @@ impl Step {
                 }
             }
         };
-        tokio::time::timeout(limit, work)
-            .await
-            .with_context(|| format!("not done after {limit:?}"))?
+        tokio::time::timeout(limit, work).await.with_context(|| format!("not done after {limit:?}"))?
     }
 }
 
 async fn run_command(words: &[OsString]) -> Result<()> {
-    let Some((program, args)) = words.split_first() else {
-        bail!("an empty command")
-    };
+    let Some((program, args)) = words.split_first() else { bail!("an empty command") };
     let line = words.join(" ".as_ref()).to_string_lossy().into_owned();
     let mut command = tokio::process::Command::new(program);
     command.args(args).current_dir(target::workspace()).kill_on_drop(true);
-    let status = command
-        .status()
-        .await
-        .with_context(|| format!("could not run `{line}`"))?;
+    let status = command.status().await.with_context(|| format!("could not run `{line}`"))?;
     ensure!(status.success(), "`{line}` failed ({status})");
     Ok(())
 }
@@ -104,25 +93,15 @@ pub(crate) async fn run(steps: Vec<Step>) -> Result<()> {
         times.push((name.clone(), begin.elapsed(), result.is_ok()));
         if let Err(error) = result {
             say(&format!("error: {error:#}"));
-            failure = Err(anyhow::anyhow!(
-                "step `{name}` failed; `cargo xtask test {name}` runs it alone"
-            ));
+            failure = Err(anyhow::anyhow!("step `{name}` failed; `cargo xtask test {name}` runs it alone"));
             break;
         }
     }
     say("");
     for (name, time, ok) in times {
-        say(&format!(
-            "{} {name:<20} {:>7.1} s",
-            if ok { "ok    " } else { "FAILED" },
-            time.as_secs_f64()
-        ));
+        say(&format!("{} {name:<20} {:>7.1} s", if ok { "ok    " } else { "FAILED" }, time.as_secs_f64()));
     }
-    say(&format!(
-        "       {:<20} {:>7.1} s",
-        "in all",
-        start.elapsed().as_secs_f64()
-    ));
+    say(&format!("       {:<20} {:>7.1} s", "in all", start.elapsed().as_secs_f64()));
     failure
 }
 
@@ -142,9 +121,7 @@ mod tests {
                 Ok(())
             })
         };
-        let error = run(vec![step("one", true), step("two", false), step("three", true)])
-            .await
-            .unwrap_err();
+        let error = run(vec![step("one", true), step("two", false), step("three", true)]).await.unwrap_err();
         assert_eq!(*done.borrow(), ["one", "two"]);
         assert!(error.to_string().contains("`two`"), "{error}");
     }

@@ -45,11 +45,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     }
     for name in &args.steps {
         let names: Vec<&str> = all.iter().map(Step::name).collect();
-        ensure!(
-            names.contains(&name.as_str()),
-            "no step `{name}`; there are {}",
-            names.join(", ")
-        );
+        ensure!(names.contains(&name.as_str()), "no step `{name}`; there are {}", names.join(", "));
     }
     if !args.steps.is_empty() {
         all.retain(|step| args.steps.iter().any(|name| name == step.name()));
@@ -67,10 +63,7 @@ fn all() -> Result<Vec<Step>> {
         Step::work("deny", self::deny(deny)),
         Step::command("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
         Step::commands("each-crate-alone", alone),
-        Step::command(
-            "crds",
-            "cargo run --quiet --package spawnery-api --bin crdgen -- --check",
-        ),
+        Step::command("crds", "cargo run --quiet --package spawnery-api --bin crdgen -- --check"),
         Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
         Step::command("cluster", "cargo test --package spawnery-tests"),
@@ -80,50 +73,20 @@ fn all() -> Result<Vec<Step>> {
 /// Runs cargo-deny from the person's own tools, or from `target/tools`, where it is built once.
 async fn deny(root: PathBuf) -> Result<()> {
     let own = root.join("bin/cargo-deny");
-    let installed = tokio::process::Command::new("cargo-deny")
-        .arg("--version")
-        .output()
-        .await;
+    let installed = tokio::process::Command::new("cargo-deny").arg("--version").output().await;
     let installed = installed.is_ok_and(|output| output.stdout.ends_with(format!(" {DENY_VERSION}\n").as_bytes()));
-    let program = if installed {
-        PathBuf::from("cargo-deny")
-    } else {
-        own.clone()
-    };
+    let program = if installed { PathBuf::from("cargo-deny") } else { own.clone() };
     if !installed && !own.is_file() {
         crate::say("building cargo-deny, a few minutes the first time");
         let mut install = tokio::process::Command::new("cargo");
-        install
-            .args([
-                "install",
-                "--quiet",
-                "--locked",
-                "cargo-deny",
-                "--version",
-                DENY_VERSION,
-                "--root",
-            ])
-            .arg(&root);
-        let status = install
-            .kill_on_drop(true)
-            .status()
-            .await
-            .context("could not run cargo install")?;
-        ensure!(
-            status.success(),
-            "could not install cargo-deny {DENY_VERSION} ({status})"
-        );
+        install.args(["install", "--quiet", "--locked", "cargo-deny", "--version", DENY_VERSION, "--root"]).arg(&root);
+        let status = install.kill_on_drop(true).status().await.context("could not run cargo install")?;
+        ensure!(status.success(), "could not install cargo-deny {DENY_VERSION} ({status})");
     }
     let mut check = tokio::process::Command::new(program);
     // Advisories need a database from the network; they are not of this commit's making anyway.
-    check
-        .args(["--all-features", "check", "licenses", "bans", "sources"])
-        .current_dir(target::workspace());
-    let status = check
-        .kill_on_drop(true)
-        .status()
-        .await
-        .context("could not run cargo-deny")?;
+    check.args(["--all-features", "check", "licenses", "bans", "sources"]).current_dir(target::workspace());
+    let status = check.kill_on_drop(true).status().await.context("could not run cargo-deny")?;
     ensure!(status.success(), "cargo-deny found something ({status})");
     Ok(())
 }

@@ -106,10 +106,7 @@ impl Directory {
         if behind == 0 {
             return Next::Nothing;
         }
-        let Some(from) = usize::try_from(behind)
-            .ok()
-            .and_then(|behind| self.log.len().checked_sub(behind))
-        else {
+        let Some(from) = usize::try_from(behind).ok().and_then(|behind| self.log.len().checked_sub(behind)) else {
             return Next::Everything;
         };
         let pending = self.log.iter().enumerate().skip(from);
@@ -131,17 +128,12 @@ impl Directory {
         self.revision = Revision(self.revision.0.saturating_add(1));
         if let Some(before) = self.latest.insert(name.clone(), self.revision) {
             let ahead = self.revision.0.saturating_sub(before.0);
-            let index = usize::try_from(ahead)
-                .ok()
-                .and_then(|ahead| self.log.len().checked_sub(ahead));
+            let index = usize::try_from(ahead).ok().and_then(|ahead| self.log.len().checked_sub(ahead));
             if let Some(logged) = index.and_then(|index| self.log.get_mut(index)) {
                 logged.superseded = true;
             }
         }
-        self.log.push_back(Logged {
-            name,
-            superseded: false,
-        });
+        self.log.push_back(Logged { name, superseded: false });
         while self.log.len() > self.remembered {
             if let Some(oldest) = self.log.pop_front()
                 && !oldest.superseded

@@ -123,7 +123,7 @@ impl fmt::Display for DoorView {
 /// What is known of a server pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerView {
-    /// Whether its agent's stream is up.
+    /// Whether its agent's stream is up and it has said Hello.
     pub connected: bool,
     /// Whether its agent says that the game is ready.
     pub ready: bool,
@@ -154,7 +154,7 @@ pub struct ServerView {
 /// What is known of a proxy pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyView {
-    /// Whether its agent's stream is up.
+    /// Whether its agent's stream is up and it has said Hello.
     pub connected: bool,
     /// Players on it; `None` = unknown.
     pub players: Option<u32>,

@@ -78,15 +78,13 @@ pub(super) fn step(state: &State, situation: Situation) -> Step {
     match state {
         State::Closing if !situation.held => Step::Ask { confirmed_at: None },
         State::Closed(_) | State::Empty { .. } if situation.held => Step::WaitForConfirmations,
-        State::Closed(round) if !situation.people && round.must_be_repeated(situation.overdue) => Step::Ask {
-            confirmed_at: Some(round.confirmed_at),
-        },
-        State::Closed(round) if !situation.people && round.pending.is_empty() => Step::Empty {
-            confirmed_at: round.confirmed_at,
-        },
-        State::Empty { confirmed_at } if situation.people => Step::Ask {
-            confirmed_at: Some(*confirmed_at),
-        },
+        State::Closed(round) if !situation.people && round.must_be_repeated(situation.overdue) => {
+            Step::Ask { confirmed_at: Some(round.confirmed_at) }
+        }
+        State::Closed(round) if !situation.people && round.pending.is_empty() => {
+            Step::Empty { confirmed_at: round.confirmed_at }
+        }
+        State::Empty { confirmed_at } if situation.people => Step::Ask { confirmed_at: Some(*confirmed_at) },
         State::Open | State::Closing | State::Closed(_) | State::Empty { .. } | State::Sealing | State::Sealed => {
             Step::Stay
         }
@@ -101,11 +99,7 @@ mod tests {
 
     use super::*;
 
-    const QUIET: Situation = Situation {
-        held: false,
-        people: false,
-        overdue: false,
-    };
+    const QUIET: Situation = Situation { held: false, people: false, overdue: false };
     const HELD: Situation = Situation { held: true, ..QUIET };
     const PEOPLE: Situation = Situation { people: true, ..QUIET };
     const OVERDUE: Situation = Situation { overdue: true, ..QUIET };
@@ -129,52 +123,17 @@ mod tests {
         let table = [
             ("an open door stays", State::Open, QUIET, Step::Stay),
             ("a confirmation is missing", State::Closing, HELD, Step::Stay),
-            (
-                "all confirmations are in",
-                State::Closing,
-                QUIET,
-                Step::Ask { confirmed_at: None },
-            ),
-            (
-                "also with people inside",
-                State::Closing,
-                PEOPLE,
-                Step::Ask { confirmed_at: None },
-            ),
+            ("all confirmations are in", State::Closing, QUIET, Step::Ask { confirmed_at: None }),
+            ("also with people inside", State::Closing, PEOPLE, Step::Ask { confirmed_at: None }),
             ("an answer is missing", closed(t, &["s"], false), QUIET, Step::Stay),
             ("an answer may be lost", closed(t, &["s"], false), OVERDUE, asks_again),
             ("all answered zero", closed(t, &[], false), QUIET, empty),
             ("all answered, long ago", closed(t, &[], false), OVERDUE, empty),
-            (
-                "zero answers, but a count says otherwise",
-                closed(t, &[], false),
-                PEOPLE,
-                Step::Stay,
-            ),
-            (
-                "somebody was seen and has left",
-                closed(t, &[], true),
-                QUIET,
-                asks_again,
-            ),
-            (
-                "somebody was seen and is there",
-                closed(t, &[], true),
-                PEOPLE,
-                Step::Stay,
-            ),
-            (
-                "a holder turned up",
-                closed(t, &[], false),
-                HELD,
-                Step::WaitForConfirmations,
-            ),
-            (
-                "a holder turned up late",
-                is_empty.clone(),
-                HELD,
-                Step::WaitForConfirmations,
-            ),
+            ("zero answers, but a count says otherwise", closed(t, &[], false), PEOPLE, Step::Stay),
+            ("somebody was seen and has left", closed(t, &[], true), QUIET, asks_again),
+            ("somebody was seen and is there", closed(t, &[], true), PEOPLE, Step::Stay),
+            ("a holder turned up", closed(t, &[], false), HELD, Step::WaitForConfirmations),
+            ("a holder turned up late", is_empty.clone(), HELD, Step::WaitForConfirmations),
             ("somebody turned up late", is_empty.clone(), PEOPLE, asks_again),
             ("empty stays", is_empty, QUIET, Step::Stay),
             ("a seal that is being written stands", State::Sealing, HELD, Step::Stay),

@@ -70,15 +70,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(generation: Generation) -> Self {
-        Self {
-            generation,
-            directory: None,
-            resync: false,
-            drains: 0,
-            ready: None,
-            nonce: 0,
-            door: 0,
-        }
+        Self { generation, directory: None, resync: false, drains: 0, ready: None, nonce: 0, door: 0 }
     }
 }
 

@@ -44,10 +44,7 @@ pub(super) struct Place {
 
 impl Telling {
     pub(super) fn new(may_inherit: bool) -> Self {
-        Self {
-            may_inherit,
-            ..Self::default()
-        }
+        Self { may_inherit, ..Self::default() }
     }
 
     pub(super) fn told(&mut self, revision: Revision, now: Instant) {
@@ -59,11 +56,7 @@ impl Telling {
                 write.revision = write.revision.max(revision);
                 write.last = now;
             }
-            _ => self.writes.push_back(Write {
-                revision,
-                begun: now,
-                last: now,
-            }),
+            _ => self.writes.push_back(Write { revision, begun: now, last: now }),
         }
     }
 
@@ -130,16 +123,8 @@ mod tests {
 
     use super::*;
 
-    const REMOVED: Place = Place {
-        first_open: Some(Revision(4)),
-        removed_at: Revision(8),
-        inherited: false,
-    };
-    const INHERITED: Place = Place {
-        first_open: None,
-        removed_at: Revision(0),
-        inherited: true,
-    };
+    const REMOVED: Place = Place { first_open: Some(Revision(4)), removed_at: Revision(8), inherited: false };
+    const INHERITED: Place = Place { first_open: None, removed_at: Revision(0), inherited: true };
 
     fn telling(first: u64, sent: u64, applied: Option<u64>, may_inherit: bool) -> Telling {
         Telling {
@@ -212,10 +197,7 @@ mod tests {
         let mut telling = Telling::default();
         telling.told(Revision(5), t0);
         let skew = Duration::from_secs(30);
-        assert_eq!(
-            telling.process_since(t0 + Duration::from_secs(after), Some(t0), skew),
-            want
-        );
+        assert_eq!(telling.process_since(t0 + Duration::from_secs(after), Some(t0), skew), want);
         assert_eq!(!telling.holds(&REMOVED), want);
     }
 }

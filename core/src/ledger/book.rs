@@ -19,12 +19,7 @@ pub struct Ledger {
 impl Ledger {
     /// An empty ledger. `leading_since`: when this process began to lead; `None` while it does not.
     pub fn new(rules: Rules, leading_since: Option<Instant>) -> Self {
-        Self {
-            rules,
-            leading_since,
-            pods: HashMap::new(),
-            sums: HashMap::new(),
-        }
+        Self { rules, leading_since, pods: HashMap::new(), sums: HashMap::new() }
     }
 
     /// This process leads from now on.
@@ -50,8 +45,7 @@ impl Ledger {
     /// Makes sure that the pod has an entry.
     pub fn declare(&mut self, uid: &PodUid, role: Role, name: &str, group: &str) {
         if !self.pods.contains_key(uid) {
-            self.pods
-                .insert(uid.clone(), Entry::new(role, name.to_owned(), group.to_owned()));
+            self.pods.insert(uid.clone(), Entry::new(role, name.to_owned(), group.to_owned()));
         }
     }
 
@@ -72,9 +66,7 @@ impl Ledger {
     /// A session ends; `false` when it was not the pod's current one.
     pub fn disconnect(&mut self, uid: &PodUid, generation: Generation, now: Instant) -> bool {
         let rules = self.rules;
-        self.pods
-            .get_mut(uid)
-            .is_some_and(|entry| entry.disconnect(generation, now, &rules))
+        self.pods.get_mut(uid).is_some_and(|entry| entry.disconnect(generation, now, &rules))
     }
 
     /// The agent introduces itself; `false` when its session is not current.
@@ -86,16 +78,12 @@ impl Ledger {
         capabilities: Capabilities,
         now: Instant,
     ) -> bool {
-        self.pods
-            .get_mut(uid)
-            .is_some_and(|entry| entry.hello(generation, ready, capabilities, now))
+        self.pods.get_mut(uid).is_some_and(|entry| entry.hello(generation, ready, capabilities, now))
     }
 
     /// The game has finished loading; `false` when the session is not current.
     pub fn ready(&mut self, uid: &PodUid, generation: Generation, now: Instant) -> bool {
-        self.pods
-            .get_mut(uid)
-            .is_some_and(|entry| entry.set_ready(generation, now))
+        self.pods.get_mut(uid).is_some_and(|entry| entry.set_ready(generation, now))
     }
 
     /// The agent said something that carries no count; `false` when its session is not current.
@@ -124,11 +112,7 @@ impl Ledger {
 
     /// Forgets what a proxy said about servers (its process is gone); answers with the servers whose sum changed.
     pub fn drop_server_counts(&mut self, uid: &PodUid) -> Vec<String> {
-        let changed = self
-            .pods
-            .get_mut(uid)
-            .map(|entry| entry.replace_servers(BTreeMap::new()))
-            .unwrap_or_default();
+        let changed = self.pods.get_mut(uid).map(|entry| entry.replace_servers(BTreeMap::new())).unwrap_or_default();
         self.carry_over(uid, changed)
     }
 

@@ -31,6 +31,7 @@ pub struct Entry {
     pub(super) empty_since: Option<Instant>,
     session: Option<Generation>,
     ever_connected: bool,
+    introduced: bool,
     down_since: Option<Instant>,
     heard_at: Option<Instant>,
     capabilities: Capabilities,
@@ -50,6 +51,7 @@ impl Entry {
             empty_since: None,
             session: None,
             ever_connected: false,
+            introduced: false,
             down_since: None,
             heard_at: None,
             capabilities: Capabilities::default(),
@@ -66,6 +68,12 @@ impl Entry {
     /// Whether the stream is up.
     pub fn connected(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// Whether the agent has said Hello and has not been gone since. Only then is its not being ready worth anything: a
+    /// stream that has just been opened says nothing yet.
+    pub fn introduced(&self) -> bool {
+        self.introduced && self.connected()
     }
 
     /// Whether an agent of this pod has ever reached this leader.
@@ -100,8 +108,7 @@ impl Entry {
 
     /// The own agent's count, if it is young enough to be believed.
     pub fn fresh_count(&self, now: Instant, rules: &Rules) -> Option<Count> {
-        self.count
-            .filter(|count| now.saturating_duration_since(count.at) < rules.stale_after())
+        self.count.filter(|count| now.saturating_duration_since(count.at) < rules.stale_after())
     }
 
     /// Players on, and on the way to, `server` by this proxy's last report.
@@ -111,10 +118,11 @@ impl Entry {
 
     /// How long the agent could have been heard and was not.
     ///
-    /// Zero with a stream up. An agent that this leader has not heard yet is charged nothing until the agents' hard
-    /// deadline and the time to reconnect have passed since it leads (`leading_since`; `None` = does not lead).
+    /// Zero once it has said Hello on a stream that is up. An agent that this leader has not heard yet is charged nothing
+    /// until the agents' hard deadline and the time to reconnect have passed since it leads (`leading_since`; `None` =
+    /// does not lead).
     pub fn stream_down_for(&self, now: Instant, leading_since: Option<Instant>, rules: &Rules) -> Duration {
-        if self.connected() {
+        if self.introduced() {
             return Duration::ZERO;
         }
         if let Some(since) = self.down_since {
@@ -129,10 +137,10 @@ impl Entry {
         if !self.connected() {
             self.ready = false;
             self.empty_since = None;
+            self.introduced = false;
         }
         self.session = Some(generation);
         self.ever_connected = true;
-        self.down_since = None;
         self.heard_at = Some(now);
         self.greeted = false;
     }
@@ -145,19 +153,17 @@ impl Entry {
         if self.session != Some(generation) {
             return false;
         }
-        let silent = self
-            .heard_at
-            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let silent = self.heard_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let was_silent = silent.saturating_mul(2) >= rules.report_interval.saturating_mul(3);
-        let back = if was_silent {
-            silent.min(rules.stale_after())
-        } else {
-            Duration::ZERO
-        };
+        let back = if was_silent { silent.min(rules.stale_after()) } else { Duration::ZERO };
+        // A stream on which nobody said Hello was no sign of life: whatever clock ran before runs on.
+        if self.introduced {
+            self.down_since = Some(now.checked_sub(back).unwrap_or(now));
+        }
         self.session = None;
         self.ready = false;
         self.greeted = false;
-        self.down_since = Some(now.checked_sub(back).unwrap_or(now));
+        self.introduced = false;
         true
     }
 
@@ -172,6 +178,8 @@ impl Entry {
         if current {
             self.capabilities = capabilities;
             self.greeted = true;
+            self.introduced = true;
+            self.down_since = None;
             self.ready |= ready;
         }
         current
@@ -216,11 +224,7 @@ impl Entry {
                 *sum = sum.saturating_add(people);
             }
         }
-        self.count = Some(Count {
-            players,
-            slots,
-            at: now,
-        });
+        self.count = Some(Count { players, slots, at: now });
         Ok(self.replace_servers(servers))
     }
 
@@ -231,11 +235,7 @@ impl Entry {
             .iter()
             .filter(|(name, count)| self.servers.get(*name) != Some(*count))
             .map(|(name, count)| (name.clone(), *count));
-        let new = self
-            .servers
-            .keys()
-            .filter(|name| !before.contains_key(*name))
-            .map(|name| (name.clone(), 0));
+        let new = self.servers.keys().filter(|name| !before.contains_key(*name)).map(|name| (name.clone(), 0));
         gone_or_other.chain(new).collect()
     }
 }
@@ -243,11 +243,7 @@ impl Entry {
 /// How long a pod that was never heard counts as down.
 pub(crate) fn unseen_for(now: Instant, leading_since: Option<Instant>, rules: &Rules) -> Duration {
     let led = leading_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-    if led >= rules.takeover_grace() {
-        led
-    } else {
-        Duration::ZERO
-    }
+    if led >= rules.takeover_grace() { led } else { Duration::ZERO }
 }
 
 fn unsigned(count: i32) -> Result<u32, Rejected> {

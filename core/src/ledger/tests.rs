@@ -16,25 +16,12 @@ fn uid(name: &str) -> PodUid {
 }
 
 fn players(players: i32, slots: i32) -> Report {
-    Report {
-        players,
-        slots,
-        ..Report::default()
-    }
+    Report { players, slots, ..Report::default() }
 }
 
 fn through(server: &str, players: i32, connecting: i32) -> Report {
-    let on = ServerCount {
-        server: server.into(),
-        players,
-        connecting,
-    };
-    Report {
-        players: 1,
-        slots: 100,
-        nonce: 0,
-        servers: vec![on],
-    }
+    let on = ServerCount { server: server.into(), players, connecting };
+    Report { players: 1, slots: 100, nonce: 0, servers: vec![on] }
 }
 
 /// A ledger that leads since `t0`, with a server `s` and two proxies, all connected at `t0`.
@@ -45,6 +32,7 @@ fn ledger(t0: Instant) -> Ledger {
     ledger.declare(&uid("q"), Role::Proxy, "q", "edge");
     for pod in ["s", "p", "q"] {
         ledger.connect(&uid(pod), ONE, t0);
+        ledger.hello(&uid(pod), ONE, false, Capabilities::default(), t0);
     }
     ledger
 }
@@ -62,10 +50,7 @@ fn takes_or_rejects(#[case] report: Report, #[case] want: Result<(), Rejected>) 
     let t0 = Instant::now();
     let mut ledger = ledger(t0);
     assert_eq!(ledger.report(&uid("p"), ONE, &report, t0).map(|_| ()), want);
-    assert_eq!(
-        ledger.get(&uid("p")).and_then(super::Entry::last_count).is_some(),
-        want.is_ok()
-    );
+    assert_eq!(ledger.get(&uid("p")).and_then(super::Entry::last_count).is_some(), want.is_ok());
 }
 
 #[test]
@@ -73,10 +58,7 @@ fn a_replaced_session_is_not_listened_to_and_cannot_end_its_successor() {
     let t0 = Instant::now();
     let mut ledger = ledger(t0);
     ledger.connect(&uid("s"), TWO, t0);
-    assert_eq!(
-        ledger.report(&uid("s"), ONE, &players(0, 20), t0),
-        Err(Rejected::NotCurrent)
-    );
+    assert_eq!(ledger.report(&uid("s"), ONE, &players(0, 20), t0), Err(Rejected::NotCurrent));
     assert!(!ledger.disconnect(&uid("s"), ONE, t0));
     assert!(ledger.get(&uid("s")).is_some_and(super::Entry::connected));
     assert!(ledger.disconnect(&uid("s"), TWO, t0));
@@ -90,10 +72,7 @@ fn readiness_and_emptiness_pass_to_a_replacing_session_and_not_to_a_later_one() 
     ledger.report(&uid("s"), ONE, &players(0, 20), t0).unwrap();
     ledger.connect(&uid("s"), TWO, t0 + secs(1));
     ledger.hello(&uid("s"), TWO, false, Capabilities::default(), t0 + secs(1));
-    assert!(
-        ledger.get(&uid("s")).unwrap().ready(),
-        "nothing lowers readiness on a live stream"
-    );
+    assert!(ledger.get(&uid("s")).unwrap().ready(), "nothing lowers readiness on a live stream");
     assert_eq!(ledger.empty_for(&uid("s"), t0 + secs(3)), Some(secs(3)));
 
     ledger.disconnect(&uid("s"), TWO, t0 + secs(4));
@@ -122,15 +101,8 @@ fn a_server_counts_the_larger_view(#[case] own: i32, #[case] p: i32, #[case] q: 
 fn sums_follow_every_report_and_the_end_of_a_proxy() {
     let t0 = Instant::now();
     let mut ledger = ledger(t0);
-    assert_eq!(
-        ledger.report(&uid("p"), ONE, &through("s", 2, 1), t0),
-        Ok(vec!["s".to_owned()])
-    );
-    assert_eq!(
-        ledger.report(&uid("p"), ONE, &through("s", 2, 1), t0),
-        Ok(vec![]),
-        "unchanged"
-    );
+    assert_eq!(ledger.report(&uid("p"), ONE, &through("s", 2, 1), t0), Ok(vec!["s".to_owned()]));
+    assert_eq!(ledger.report(&uid("p"), ONE, &through("s", 2, 1), t0), Ok(vec![]), "unchanged");
     ledger.report(&uid("q"), ONE, &through("s", 5, 0), t0).unwrap();
     assert_eq!(ledger.by_proxies("s"), 8);
     ledger.report(&uid("p"), ONE, &through("other", 1, 0), t0).unwrap();
@@ -193,7 +165,38 @@ fn a_stream_cut_for_silence_is_down_since_the_last_word(#[case] silent: u64, #[c
     ledger.disconnect(&uid("s"), ONE, cut);
     assert_eq!(ledger.stream_down_for(&uid("s"), cut), secs(down));
     ledger.connect(&uid("s"), TWO, cut + secs(1));
+    ledger.hello(&uid("s"), TWO, true, Capabilities::default(), cut + secs(1));
     assert_eq!(ledger.stream_down_for(&uid("s"), cut + secs(60)), Duration::ZERO);
+}
+
+#[test]
+fn a_stream_on_which_nobody_has_said_hello_tells_nothing_and_stops_no_clock() {
+    let t0 = Instant::now();
+    let mut ledger = ledger(t0);
+    let introduced = |ledger: &Ledger| ledger.get(&uid("s")).is_some_and(super::Entry::introduced);
+    ledger.disconnect(&uid("s"), ONE, t0 + secs(1));
+    ledger.connect(&uid("s"), TWO, t0 + secs(4));
+    assert!(!introduced(&ledger));
+    assert_eq!(ledger.stream_down_for(&uid("s"), t0 + secs(5)), secs(4));
+    ledger.disconnect(&uid("s"), TWO, t0 + secs(6));
+    assert_eq!(ledger.stream_down_for(&uid("s"), t0 + secs(9)), secs(8));
+    ledger.connect(&uid("s"), Generation(3), t0 + secs(10));
+    ledger.hello(&uid("s"), Generation(3), true, Capabilities::default(), t0 + secs(11));
+    assert!(introduced(&ledger));
+    assert_eq!(ledger.stream_down_for(&uid("s"), t0 + secs(12)), Duration::ZERO);
+    ledger.connect(&uid("s"), Generation(4), t0 + secs(13));
+    assert!(introduced(&ledger), "a session that replaces a live one goes on where that was");
+}
+
+#[test]
+fn after_a_take_over_a_stream_without_a_hello_is_as_if_the_agent_had_not_been_seen() {
+    let t0 = Instant::now();
+    let mut ledger = Ledger::new(Rules::default(), Some(t0));
+    ledger.declare(&uid("s"), Role::Server, "s", "lobby");
+    ledger.connect(&uid("s"), ONE, t0 + secs(5));
+    assert_eq!(ledger.stream_down_for(&uid("s"), t0 + secs(30)), Duration::ZERO);
+    ledger.disconnect(&uid("s"), ONE, t0 + secs(31));
+    assert_eq!(ledger.stream_down_for(&uid("s"), t0 + secs(60)), Duration::ZERO);
 }
 
 #[test]
@@ -203,10 +206,7 @@ fn emptiness_begins_at_the_first_zero_and_ends_with_a_player_on_the_way() {
     ledger.report(&uid("s"), ONE, &players(0, 20), t0).unwrap();
     ledger.report(&uid("s"), ONE, &players(0, 20), t0 + secs(5)).unwrap();
     assert_eq!(ledger.empty_for(&uid("s"), t0 + secs(6)), Some(secs(6)));
-    for server in ledger
-        .report(&uid("p"), ONE, &through("s", 0, 1), t0 + secs(7))
-        .unwrap()
-    {
+    for server in ledger.report(&uid("p"), ONE, &through("s", 0, 1), t0 + secs(7)).unwrap() {
         ledger.note_emptiness(&uid(&server), t0 + secs(7));
     }
     assert_eq!(ledger.empty_for(&uid("s"), t0 + secs(7)), None);

@@ -38,11 +38,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(peer: SocketAddr) -> Self {
-        Self {
-            peer,
-            streams: Arc::default(),
-            kill: CancellationToken::new(),
-        }
+        Self { peer, streams: Arc::default(), kill: CancellationToken::new() }
     }
 
     /// Counts a stream for as long as the answer lives: the connection is in use.
@@ -163,12 +159,7 @@ async fn shake_hands(
     let reap = connection.clone().reap(config.idle);
     let killed = Box::pin(connection.kill.clone().cancelled_owned());
     tokio::spawn(reap);
-    Ok(Io {
-        tls,
-        connection,
-        killed,
-        _open: open,
-    })
+    Ok(Io { tls, connection, killed, _open: open })
 }
 
 /// Counts a connection for as long as it is open.
@@ -180,10 +171,7 @@ struct OpenConnection {
 impl OpenConnection {
     fn new(permit: OwnedSemaphorePermit, metrics: ChannelMetrics) -> Self {
         metrics.connected();
-        Self {
-            metrics,
-            _permit: permit,
-        }
+        Self { metrics, _permit: permit }
     }
 }
 

@@ -56,21 +56,13 @@ impl ChannelMetrics {
             metrics.proxies_cut.clone(),
         );
         let agents = registry.sub_registry_with_prefix("spawnery_agent");
-        agents.register(
-            "open_streams",
-            "Sessions of agents that are up",
-            metrics.streams.clone(),
-        );
+        agents.register("open_streams", "Sessions of agents that are up", metrics.streams.clone());
         agents.register(
             "rejected_reports",
             "Reports that were not taken (negative, or more players than slots)",
             metrics.rejected.clone(),
         );
-        agents.register(
-            "auth_failures",
-            "Sessions refused for their token or pod",
-            metrics.auth_failures.clone(),
-        );
+        agents.register("auth_failures", "Sessions refused for their token or pod", metrics.auth_failures.clone());
         agents.register(
             "token_review_cache_hits",
             "Sessions judged by an earlier or a running review",

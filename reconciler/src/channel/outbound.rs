@@ -36,9 +36,7 @@ impl Said for proto::OperatorToServer {
     }
 
     fn keep_alive(epoch: u64) -> Self {
-        let message = Some(proto::operator_to_server::Message::KeepAlive(proto::KeepAlive {
-            epoch,
-        }));
+        let message = Some(proto::operator_to_server::Message::KeepAlive(proto::KeepAlive { epoch }));
         Self { message }
     }
 
@@ -78,11 +76,7 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(stop: CancellationToken) -> Self {
-        Self {
-            stop,
-            read: CancellationToken::new(),
-            written: CancellationToken::new(),
-        }
+        Self { stop, read: CancellationToken::new(), written: CancellationToken::new() }
     }
 
     /// Nothing more will be read.

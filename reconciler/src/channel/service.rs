@@ -38,13 +38,7 @@ impl Service {
         metrics: ChannelMetrics,
         stop: CancellationToken,
     ) -> Self {
-        Self {
-            config,
-            hub,
-            authenticator,
-            metrics,
-            stop,
-        }
+        Self { config, hub, authenticator, metrics, stop }
     }
 
     async fn session<In, Out>(
@@ -70,14 +64,8 @@ impl Service {
         tracing::debug!(namespace, name = pod, role = role.as_str(), peer = %connection.peer, "session opened");
         let ends = outbound::Ends::new(self.stop.clone());
         let inbound = request.into_inner();
-        let reading = inbound::read(
-            Arc::clone(&session),
-            inbound,
-            ends.clone(),
-            connection,
-            in_use,
-            self.config,
-        );
+        let (reader, metrics) = (Arc::clone(&session), self.metrics.clone());
+        let reading = inbound::read(reader, inbound, ends.clone(), connection, in_use, self.config, metrics);
         tokio::spawn(reading);
         let outbound = Outbound::<Out>::new(session, ends, self.config);
         Ok(Response::new(outbound.into_stream().boxed()))

@@ -57,9 +57,7 @@ pub struct Changes {
 impl Changes {
     pub(super) fn of(queue: &Arc<Queue>) -> Self {
         queue.pending.lock().listened = true;
-        Self {
-            queue: Arc::clone(queue),
-        }
+        Self { queue: Arc::clone(queue) }
     }
 
     /// The next change; waits for one.

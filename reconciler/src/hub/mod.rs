@@ -101,9 +101,7 @@ pub struct Hub {
 
 impl std::fmt::Debug for Hub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub")
-            .field("epoch", &self.epoch())
-            .finish_non_exhaustive()
+        f.debug_struct("Hub").field("epoch", &self.epoch()).finish_non_exhaustive()
     }
 }
 
@@ -132,10 +130,7 @@ impl Hub {
     ///
     /// To be called once, before agents are served; a process that loses the lease ends.
     pub fn lead(&self, epoch: u64, may_send: impl Fn() -> bool + Send + Sync + 'static) {
-        let lead = Lead {
-            epoch,
-            may_send: Box::new(may_send),
-        };
+        let lead = Lead { epoch, may_send: Box::new(may_send) };
         if self.lead.set(lead).is_err() {
             return;
         }
@@ -271,11 +266,7 @@ impl Hub {
         let mut state = self.state.lock();
         state.last_generation = state.last_generation.saturating_add(1);
         let generation = Generation(state.last_generation);
-        let open = Open {
-            generation,
-            wake: Arc::clone(&wake),
-            cancel: cancel.clone(),
-        };
+        let open = Open { generation, wake: Arc::clone(&wake), cancel: cancel.clone() };
         if let Some(before) = state.sessions.insert(who.uid.clone(), open) {
             before.cancel.cancel();
         }
@@ -292,11 +283,7 @@ impl Hub {
         self.in_namespace(&session.namespace, |realm, now| realm.leave(uid, generation, now));
         self.metrics.stream_closed(session.who.role);
         let mut state = self.state.lock();
-        if state
-            .sessions
-            .get(uid)
-            .is_some_and(|open| open.generation == generation)
-        {
+        if state.sessions.get(uid).is_some_and(|open| open.generation == generation) {
             state.sessions.remove(uid);
             let known = state.realms.get(&session.namespace);
             if known.is_none_or(|realm| realm.ledger().get(uid).is_none()) {
@@ -334,10 +321,7 @@ impl Hub {
             let realm = self.new_realm(&state, namespace);
             state.realms.insert(namespace.to_owned(), realm);
         }
-        let realm = state
-            .realms
-            .get_mut(namespace)
-            .expect("inserted above if it was missing");
+        let realm = state.realms.get_mut(namespace).expect("inserted above if it was missing");
         let answer = call(realm, now);
         self.carry_out(&mut state, namespace);
         answer

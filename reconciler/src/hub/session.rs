@@ -48,14 +48,7 @@ impl Session {
         wake: Arc<Notify>,
         replaced: CancellationToken,
     ) -> Self {
-        Self {
-            hub,
-            namespace,
-            who,
-            generation,
-            wake,
-            replaced,
-        }
+        Self { hub, namespace, who, generation, wake, replaced }
     }
 
     /// Who is at the other end.
@@ -78,9 +71,7 @@ impl Session {
         if !self.hub.may_send() {
             return Next::NotLeading;
         }
-        let next = self.hub.in_namespace(&self.namespace, |realm, now| {
-            realm.next(&self.who.uid, self.generation, now)
-        });
+        let next = self.hub.in_namespace(&self.namespace, |realm, now| realm.next(&self.who.uid, self.generation, now));
         next.map_or(Next::Wait, Next::Send)
     }
 
@@ -134,9 +125,9 @@ impl Session {
     ///
     /// [`Rejected`]: counted in the metrics; the session goes on.
     pub fn report(&self, report: &Report) -> Result<(), Rejected> {
-        let taken = self.hub.in_namespace(&self.namespace, |realm, now| {
-            realm.report(&self.who.uid, self.generation, report, now)
-        });
+        let taken = self
+            .hub
+            .in_namespace(&self.namespace, |realm, now| realm.report(&self.who.uid, self.generation, report, now));
         if taken.is_err() {
             self.hub.metrics.report_rejected(self.who.role);
         }

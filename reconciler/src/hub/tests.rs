@@ -29,21 +29,12 @@ fn want(name: &str, door: WantDoor) -> ServerWant {
 }
 
 fn open(hub: &Arc<Hub>, name: &str, role: Role) -> Session {
-    let who = Introduction {
-        uid: name.into(),
-        name: name.into(),
-        group: "group".into(),
-        role,
-    };
+    let who = Introduction { uid: name.into(), name: name.into(), group: "group".into(), role };
     hub.open("game", who)
 }
 
 fn report(players: i32) -> Report {
-    Report {
-        players,
-        slots: 20,
-        ..Report::default()
-    }
+    Report { players, slots: 20, ..Report::default() }
 }
 
 fn now() -> std::time::Instant {
@@ -56,6 +47,7 @@ async fn a_join_wakes_its_controller_once_for_each_kind_however_often_it_changes
     let mut changes = hub.changes();
     hub.want(want("lobby-a", WantDoor::Closed));
     let server = open(&hub, "lobby-a", Role::Server);
+    server.hello(false, Capabilities::default());
     for players in 0..20 {
         server.report(&report(players)).unwrap();
     }
@@ -65,12 +57,7 @@ async fn a_join_wakes_its_controller_once_for_each_kind_however_often_it_changes
         kinds.push(change.kind);
     }
     kinds.sort_unstable();
-    let all = [
-        ChangeKind::Connected,
-        ChangeKind::Count,
-        ChangeKind::Occupied,
-        ChangeKind::Door,
-    ];
+    let all = [ChangeKind::Connected, ChangeKind::Count, ChangeKind::Occupied, ChangeKind::Door];
     assert_eq!(kinds, all);
     server.report(&report(3)).unwrap();
     assert_eq!(changes.next().await.kind, ChangeKind::Count);
@@ -87,9 +74,7 @@ async fn time_alone_wakes_the_controller_of_a_silent_agent() {
     server.report(&report(0)).unwrap();
     assert!(!hub.server(&"lobby-a".into(), now()).occupied);
     let mut changes = hub.changes();
-    let change = tokio::time::timeout(Duration::from_secs(11), changes.next())
-        .await
-        .unwrap();
+    let change = tokio::time::timeout(Duration::from_secs(11), changes.next()).await.unwrap();
     assert_eq!(change.kind, ChangeKind::Count);
     assert_eq!(changes.next().await.kind, ChangeKind::Occupied);
     stop.cancel();
@@ -118,12 +103,7 @@ async fn proxies_get_the_full_directory_again_every_half_minute() {
 async fn a_directory_change_wakes_every_proxy_of_its_namespace_and_no_other() {
     let hub = leading();
     let here = [open(&hub, "edge-1", Role::Proxy), open(&hub, "edge-2", Role::Proxy)];
-    let who = Introduction {
-        uid: "far".into(),
-        name: "far".into(),
-        group: "edge".into(),
-        role: Role::Proxy,
-    };
+    let who = Introduction { uid: "far".into(), name: "far".into(), group: "edge".into(), role: Role::Proxy };
     let elsewhere = hub.open("other", who);
     for session in here.iter().chain([&elsewhere]) {
         assert!(matches!(session.next(), Next::Send(Out::FullSync { .. })));
@@ -155,13 +135,7 @@ async fn confirmations_of_another_leaders_directory_are_none() {
     let hub = leading();
     hub.want(want("lobby-a", WantDoor::Open));
     let proxy = open(&hub, "edge-1", Role::Proxy);
-    proxy.hello(
-        false,
-        Capabilities {
-            directory_revisions: true,
-            ..Capabilities::default()
-        },
-    );
+    proxy.hello(false, Capabilities { directory_revisions: true, ..Capabilities::default() });
     assert!(matches!(proxy.next(), Next::Send(Out::FullSync { .. })));
     hub.want(want("lobby-a", WantDoor::Closed));
     let Next::Send(Out::Unregister { revision, .. }) = proxy.next() else {

@@ -24,12 +24,7 @@ pub(crate) fn report(count: proto::PlayerCount) -> Report {
         players: on.players,
         connecting: on.connecting,
     });
-    Report {
-        players: count.players,
-        slots: count.slots,
-        nonce: count.nonce,
-        servers: servers.collect(),
-    }
+    Report { players: count.players, slots: count.slots, nonce: count.nonce, servers: servers.collect() }
 }
 
 /// A message to a server; `None` for what only proxies are told.
@@ -59,16 +54,12 @@ pub(crate) fn to_proxy(out: Out, epoch: u64) -> proto::OperatorToProxy {
             revision: revision.0,
             epoch,
         }),
-        Out::Unregister { revision, name } => Message::UnregisterServer(proto::UnregisterServer {
-            name,
-            revision: revision.0,
-            epoch,
-        }),
-        Out::Drain { from_server, to_groups } => Message::DrainPlayers(proto::DrainPlayers {
-            from_server,
-            to_groups,
-            epoch,
-        }),
+        Out::Unregister { revision, name } => {
+            Message::UnregisterServer(proto::UnregisterServer { name, revision: revision.0, epoch })
+        }
+        Out::Drain { from_server, to_groups } => {
+            Message::DrainPlayers(proto::DrainPlayers { from_server, to_groups, epoch })
+        }
         Out::SetReady(ready) => Message::SetReady(proto::SetReady { ready, epoch }),
         Out::Door { open, revision } => Message::Door(proto::Door { open, revision, epoch }),
         Out::ReportNow { nonce } => Message::ReportNow(proto::ReportNow { nonce }),
@@ -77,9 +68,5 @@ pub(crate) fn to_proxy(out: Out, epoch: u64) -> proto::OperatorToProxy {
 }
 
 fn registered(listing: Listing) -> proto::RegisteredServer {
-    proto::RegisteredServer {
-        name: listing.name,
-        address: listing.address,
-        group: listing.group,
-    }
+    proto::RegisteredServer { name: listing.name, address: listing.address, group: listing.group }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use spawnery_api::inputs;
+use spawnery_api::names::object;
 use spawnery_api::v1alpha1::{Network, ProxyGroup};
 use spawnery_api::view::{PodView, Role};
 use spawnery_core::door::DoorView;
@@ -14,7 +15,7 @@ use spawnery_core::pod_hash::PodInputs;
 use super::memory::Fact;
 use super::observed::{Observed, Sight, cause};
 use super::{ProxyGroupError, Shared};
-use crate::network;
+use crate::{network, render};
 
 /// What is decided from, and what is needed to carry it out.
 pub(super) struct Scene {
@@ -48,6 +49,7 @@ pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scen
         network: network.as_ref().map(|_| ()).map_err(|problem| *problem),
         desired_hash: inputs.as_ref().map(|inputs| inputs.hash().to_string()),
         service: ctx.feeds.services.get(&namespace, &name),
+        foreign_budgets: foreign_budgets(shared, &namespace, &name, &pods),
         memory: shared.memories.group(&uid),
         now: ctx.wall(),
         creating,
@@ -88,6 +90,17 @@ fn sights(shared: &Shared, group: &ProxyGroup, namespace: &str) -> Vec<Sight> {
         }
     };
     pods.into_iter().map(sight).collect()
+}
+
+/// Two budgets that select one pod make the API server refuse its eviction with an error that drains take as final.
+fn foreign_budgets(shared: &Shared, namespace: &str, group: &str, pods: &[Sight]) -> Vec<String> {
+    let ours = object::proxy_pdb(group);
+    let foreign = shared.ctx.feeds.budgets.within(namespace, |budget| {
+        budget.name_any() != ours && pods.iter().any(|sight| render::selects(budget, &sight.pod))
+    });
+    let mut names: Vec<_> = foreign.iter().map(|budget| budget.name_any()).collect();
+    names.sort();
+    names
 }
 
 /// Pods whose creation was asked for and that no watch has shown yet.

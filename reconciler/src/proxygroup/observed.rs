@@ -16,6 +16,9 @@ use spawnery_core::rollout::{Cause, DoorState, Leaving, Proxy};
 use super::memory::OfGroup;
 use crate::network::plan::NotUsable;
 
+/// A pod's conditions are first written within so long of its start. Its first probe comes later than that.
+const BEGINNING: Duration = Duration::from_secs(5);
+
 /// Everything that [`super::plan::plan`] reads.
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -31,6 +34,8 @@ pub(super) struct Observed {
     pub(super) creating: u32,
     /// The group's Service, if there is one.
     pub(super) service: Option<Arc<Service>>,
+    /// Names of other budgets that select its pods.
+    pub(super) foreign_budgets: Vec<String>,
     /// What this process remembers of the group.
     pub(super) memory: OfGroup,
     /// Now.
@@ -107,6 +112,14 @@ impl Sight {
         self.pod.annotation(annotation::DRAINING_SINCE).is_some()
     }
 
+    /// The kubelet has never called it ready: the condition has not flipped since the pod began. One that flipped later
+    /// may have flipped back.
+    pub(super) fn never_ready(&self) -> bool {
+        let Some(ready) = &self.pod.status.conditions.ready else { return self.pod.status.start_time.is_none() };
+        let began = self.pod.status.start_time.and_then(|began| began.checked_add(BEGINNING).ok());
+        !ready.holds && ready.last_transition_time.zip(began).is_some_and(|(flipped, began)| flipped <= began)
+    }
+
     /// A request that nobody repeated, which is to be taken off.
     pub(super) fn request_expired(&self, now: Timestamp) -> bool {
         self.pod.eviction_requested().is_some() && !requested(&self.pod, now)
@@ -114,7 +127,7 @@ impl Sight {
 
     /// Made from other inputs than a new pod would be. A pod without inputs was made by somebody else's scheme: it is
     /// taken over as it is.
-    fn outdated(&self, desired_hash: Option<&str>) -> bool {
+    pub(super) fn outdated(&self, desired_hash: Option<&str>) -> bool {
         let own = self.pod.annotation(annotation::POD_INPUTS).is_some();
         own && desired_hash.is_some_and(|desired| self.pod.label(label::POD_HASH) != Some(desired))
     }

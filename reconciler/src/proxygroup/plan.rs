@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use spawnery_api::names::event::{self, action};
-use spawnery_api::v1alpha1::ProxyGroupStatus;
+use spawnery_api::v1alpha1::{ExposeType, ProxyGroupStatus};
 use spawnery_core::drain::REQUEST_TTL;
 use spawnery_core::occupancy::{self, Facts, Marks, SealReason};
 use spawnery_core::rollout::{Cause, PATIENCE, Step, Wanted, decide};
@@ -94,7 +94,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
             (true, true, true) => Finalizer::Release,
             (true | false, true, _) | (true, false, _) => Finalizer::Keep,
         },
-        marks: seen.pods.iter().filter_map(|sight| marks(sight, seen.now)).collect(),
+        marks: seen.pods.iter().filter_map(|sight| marks(sight, seen)).collect(),
         doors: Vec::new(),
         expired: alive.iter().filter(|sight| sight.request_expired(seen.now)).map(|sight| PodId::of(sight)).collect(),
         seals: Vec::new(),
@@ -127,7 +127,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
             wake_in(&mut plan, REQUEST_TTL);
         }
         let carried = seal::carried(&sight.pod);
-        if let Some(renewal) = occupancy::renew_in(&facts(sight, seen.now), &carried) {
+        if let Some(renewal) = occupancy::renew_in(&facts(sight, seen), &carried) {
             wake_in(&mut plan, renewal);
         }
     }
@@ -167,17 +167,21 @@ fn draining(sight: &Sight) -> Told {
     Told { warning: false, reason: event::NODE_DRAINING, action: action::DRAIN_PROXY, note }
 }
 
-fn marks(sight: &Sight, now: Timestamp) -> Option<(PodId, Marks)> {
+fn marks(sight: &Sight, seen: &Observed) -> Option<(PodId, Marks)> {
     if sight.pod.is_terminating() {
         return None;
     }
-    let marks = occupancy::marks(&facts(sight, now), &seal::carried(&sight.pod))?;
+    let marks = occupancy::marks(&facts(sight, seen), &seal::carried(&sight.pod))?;
     Some((PodId::of(sight), marks))
 }
 
-/// Nobody is on a pod whose containers have ended for good, whatever its agent last said.
-fn facts(sight: &Sight, now: Timestamp) -> Facts {
-    Facts { occupied: sight.view.occupied && !sight.pod.is_terminal(), started: sight.pod.status.start_time, now }
+/// Nobody is on a pod whose containers have ended for good, whatever its agent last said, and nobody on one to which no
+/// Service ever led.
+fn facts(sight: &Sight, seen: &Observed) -> Facts {
+    let by_service_alone = seen.group.spec.expose.kind != ExposeType::HostPort;
+    let nobody_yet = by_service_alone && !sight.view.ever_connected && sight.never_ready();
+    let occupied = sight.view.occupied && !sight.pod.is_terminal() && !nobody_yet;
+    Facts { occupied, started: sight.pod.status.start_time, now: seen.now }
 }
 
 fn wake_in(plan: &mut Plan, wait: Duration) {

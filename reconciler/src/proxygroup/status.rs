@@ -46,8 +46,8 @@ pub(super) fn next(seen: &Observed) -> (ProxyGroupStatus, Vec<Told>) {
     (status, events)
 }
 
-fn desired(seen: &Observed) -> [Desired; 5] {
-    [accepted(seen), node_draining(seen), degraded(seen), diverged(seen), enforced(seen)]
+fn desired(seen: &Observed) -> [Desired; 7] {
+    [accepted(seen), node_draining(seen), degraded(seen), diverged(seen), enforced(seen), budgets(seen), contents(seen)]
 }
 
 fn accepted(seen: &Observed) -> Desired {
@@ -133,6 +133,27 @@ fn enforced(seen: &Observed) -> Desired {
     ))
 }
 
+/// An edit of the group is announced by the webhook; a changed overlay or default of the Network passes nobody.
+fn contents(seen: &Observed) -> Desired {
+    let outdated = seen.pods.iter().filter(|sight| sight.alive() && sight.outdated(seen.desired_hash.as_deref())).count();
+    if outdated == 0 {
+        return Desired::new(condition::CONFIG_CHANGED, false, reason::CONFIG_CURRENT);
+    }
+    Desired::new(condition::CONFIG_CHANGED, true, reason::CONFIG_CHANGED).message(format!(
+        "{outdated} proxies were made from what the group, its overlay or its Network's defaults said before, and are \
+         replaced one after the other"
+    ))
+}
+
+fn budgets(seen: &Observed) -> Desired {
+    if seen.foreign_budgets.is_empty() {
+        return Desired::new(condition::BUDGET_CONFLICT, false, reason::NO_OVERLAP);
+    }
+    let names = seen.foreign_budgets.join(", ");
+    Desired::new(condition::BUDGET_CONFLICT, true, reason::OVERLAPPING_BUDGET)
+        .message(format!("another PodDisruptionBudget selects the group's pods, so no drain can end: {names}"))
+}
+
 fn flank(status: &mut ProxyGroupStatus, desired: Desired, now: Timestamp, events: &mut Vec<Told>) {
     let current = conditions::get(&status.conditions, desired.kind);
     let first = current.is_none();
@@ -146,6 +167,8 @@ fn flank(status: &mut ProxyGroupStatus, desired: Desired, now: Timestamp, events
     let (set, cleared) = match kind {
         condition::DEGRADED => (event::PROXY_POD_BLOCKED, event::PROXY_PODS_ADMITTED),
         condition::READINESS_DIVERGED => (event::READINESS_DIVERGED, event::READINESS_AGREES),
+        condition::CONFIG_CHANGED => (reason::CONFIG_CHANGED, reason::CONFIG_CURRENT),
+        condition::BUDGET_CONFLICT => (reason::OVERLAPPING_BUDGET, reason::NO_OVERLAP),
         _ => return,
     };
     let (reason, note) = if holds { (set, note) } else { (cleared, "proxies are as they should be again".to_owned()) };

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use spawnery_api::names::{label, object};
 use spawnery_api::v1alpha1::{ProxyGroup, ServerGroup};
-use spawnery_api::view::Role;
+use spawnery_api::view::{PodView, Role};
 use spawnery_core::floor::{GroupLabels, Width, budget};
 
 use super::parts;
@@ -53,6 +53,28 @@ pub fn same_budget(found: &PodDisruptionBudget, desired: &PodDisruptionBudget) -
     rule(found) == rule(desired) && found.metadata.owner_references == desired.metadata.owner_references
 }
 
+/// Whether a budget selects a pod. An absent selector selects nothing, an empty one everything.
+pub fn selects(budget: &PodDisruptionBudget, pod: &PodView) -> bool {
+    let Some(selector) = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()) else { return false };
+    matches(selector, pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}
+
+fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|rule| {
+            let value = labels.get(&rule.key);
+            let listed = value.is_some_and(|value| rule.values.iter().flatten().any(|listed| listed == value));
+            match rule.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
 fn object(metadata: ObjectMeta, identity: &[(&str, &str)], width: Width) -> PodDisruptionBudget {
     let labels = GroupLabels { identity, occupied: label::OCCUPIED, sealed: label::SEALED };
     let budget = budget(&labels, width);
@@ -78,6 +100,7 @@ fn object(metadata: ObjectMeta, identity: &[(&str, &str)], width: Width) -> PodD
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -123,5 +146,22 @@ mod tests {
         assert!(same_budget(&found, &desired));
         found.spec.as_mut().unwrap().min_available = Some(IntOrString::String("50%".to_owned()));
         assert!(!same_budget(&found, &desired));
+    }
+
+    #[rstest]
+    #[case::absent(json!({}), false)]
+    #[case::empty(json!({"selector": {}}), true)]
+    #[case::our_label(json!({"selector": {"matchLabels": {"a": "1"}}}), true)]
+    #[case::another_value(json!({"selector": {"matchLabels": {"a": "2"}}}), false)]
+    #[case::is_in(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}}), true)]
+    #[case::is_not_in(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}}), false)]
+    #[case::not_in_without_the_label(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}}), true)]
+    #[case::exists(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}}), false)]
+    #[case::does_not_exist(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}}), true)]
+    #[case::both(json!({"selector": {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}), false)]
+    fn a_budget_selects(#[case] spec: Value, #[case] want: bool) {
+        let budget: PodDisruptionBudget = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        let pod: PodView = serde_json::from_value(json!({"metadata": {"labels": {"a": "1"}}})).unwrap();
+        assert_eq!(selects(&budget, &pod), want);
     }
 }

@@ -15,7 +15,7 @@ mod proxy;
 mod server;
 mod service;
 
-pub use budget::{proxy_budget, same_budget, server_budget};
+pub use budget::{proxy_budget, same_budget, selects, server_budget};
 pub use config::{proxy_config, same_config, server_config};
 pub use mounts::{RESERVED, refused_mounts};
 pub use parts::{owner, selector};

@@ -69,7 +69,9 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
     }
     let now = shared.ctx.wall();
     let wake = [plan.wake, due].into_iter().flatten().min();
-    Ok(Done::Until(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1)))))
+    Ok(Done::Until(
+        wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))),
+    ))
 }
 
 /// Closes the door where it is open; says whether it was. What is written must tell of the door as it is after that.
@@ -124,7 +126,8 @@ async fn mark(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<(), ServerE
         patch_pod(shared, scene, manager::OCCUPANCY, &seal::marks_patch(marks, &pod.uid), "mark the pod").await?;
     }
     if plan.clear_request {
-        patch_pod(shared, scene, manager::SEAL, &seal::clear_request_patch(&pod.uid), "clear the eviction request").await?;
+        patch_pod(shared, scene, manager::SEAL, &seal::clear_request_patch(&pod.uid), "clear the eviction request")
+            .await?;
     }
     Ok(())
 }
@@ -147,8 +150,12 @@ async fn patch_pod(
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
         // What the API server says of a UID that is not the object's.
         Err(error) if error.is_invalid() => {
-            tracing::warn!(namespace = scene.namespace, name = scene.name, error = &error as &dyn std::error::Error,
-                "the API server refuses to {what}");
+            tracing::warn!(
+                namespace = scene.namespace,
+                name = scene.name,
+                error = &error as &dyn std::error::Error,
+                "the API server refuses to {what}"
+            );
             Ok(false)
         }
         Err(source) => Err(ServerError::Call { what, source }),
@@ -187,11 +194,7 @@ async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -
 }
 
 /// Writes the status where it differs. Where what differs may wait, says until when.
-pub(super) async fn write(
-    shared: &Shared,
-    scene: &Scene,
-    plan: &Plan,
-) -> Result<Option<Timestamp>, ServerError> {
+pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, ServerError> {
     let last = scene.memory.written.or(scene.memory.pod_made);
     let write = status::when(scene.server.status.as_ref(), &plan.status, last, scene.now);
     match write {
@@ -309,3 +312,7 @@ pub(super) fn tell(shared: &Shared, server: &Server, events: &[Told]) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;

@@ -64,8 +64,12 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
         Err(error) if error.is_forbidden() || error.is_invalid() => {
             let message = format!("the API server refuses the pod: {error}");
             refuse(shared, scene, plan, reason::POD_REJECTED, &message).await?;
-            tracing::warn!(namespace = scene.namespace, name = scene.name, error = &error as &dyn std::error::Error,
-                "the API server refuses the pod");
+            tracing::warn!(
+                namespace = scene.namespace,
+                name = scene.name,
+                error = &error as &dyn std::error::Error,
+                "the API server refuses the pod"
+            );
             Ok(Done::Until(Some(LATER)))
         }
         Err(source) => Err(ServerError::Call { what: "make the pod", source }),
@@ -75,7 +79,8 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
 /// There is a pod of that name which our cache does not show: it lags, or the pod is not labelled as ours.
 async fn occupied_name(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, ServerError> {
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let found = shared.ctx.read(api.get_opt(&scene.name)).await.map_err(ServerError::call("look at the pod of that name"))?;
+    let found =
+        shared.ctx.read(api.get_opt(&scene.name)).await.map_err(ServerError::call("look at the pod of that name"))?;
     let reason = match PodSight::of(&scene.server, found.as_ref(), scene.now) {
         PodSight::Absent | PodSight::Here(_) => return Ok(Done::Until(Some(SHORTLY))),
         PodSight::Going(_) | PodSight::Foreign { going: true } => reason::POD_NAME_TERMINATING,
@@ -95,9 +100,8 @@ async fn refuse(
 ) -> Result<(), ServerError> {
     let mut plan = plan.clone();
     plan.status = scene.server.status.clone().unwrap_or_default();
-    let desired = Desired::new(condition::ACCEPTED, false, reason)
-        .message(message)
-        .generation(scene.server.metadata.generation);
+    let desired =
+        Desired::new(condition::ACCEPTED, false, reason).message(message).generation(scene.server.metadata.generation);
     if conditions::set(&mut plan.status.conditions, desired, stamp(scene.now)).changed() {
         let action = if reason == reason::POD_NAME_CONFLICT { action::ADOPT_POD } else { action::CREATE_POD };
         plan.events = vec![Told::warning(reason, action, message)];

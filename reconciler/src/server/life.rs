@@ -83,7 +83,9 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
         startup_deadline_reached: starting_since(seen, plan)
             .is_some_and(|began| seen.now.duration_since(began) > signed(seen.startup_deadline)),
         drain_deadline_reached: matches!(sealed, Some(SealReason::Deadline | SealReason::Override)),
-        max_stale_reached: rules.max_stale.is_some_and(|max| since(&status.retiring_since).is_some_and(|d| d >= signed(max))),
+        max_stale_reached: rules
+            .max_stale
+            .is_some_and(|max| since(&status.retiring_since).is_some_and(|d| d >= signed(max))),
         retention_elapsed: since(&status.failed_at).is_some_and(|d| d >= signed(rules.retention)),
         ready_for: since(&status.ready_since).and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
     }
@@ -230,7 +232,9 @@ fn report(seen: &Observed<'_>, plan: &mut Plan, decision: &drain::Decision) {
         Deadline::Held(Held::NoFallbackAvailable) => {
             "no server of a fallback group is ready to take the players, so the drain waits".to_owned()
         }
-        Deadline::Held(Held::ProxiesUnreachable) => "a proxy cannot be told to move players, so the drain waits".to_owned(),
+        Deadline::Held(Held::ProxiesUnreachable) => {
+            "a proxy cannot be told to move players, so the drain waits".to_owned()
+        }
         Deadline::Held(Held::ByPolicy) => "the deadline has passed; the group waits for the last player".to_owned(),
         Deadline::Passed => "the deadline has passed; whoever is left is disconnected".to_owned(),
     };
@@ -286,12 +290,15 @@ fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let Some(view) = &seen.view else { return };
     let status = &mut plan.status;
     let count = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
-    if view.ever_connected && (status.players, status.slots) != (count(view.last_players), count(view.slots)) {
+    // An agent that is back and has not counted yet says nothing about players.
+    let counted = view.slots > 0 || view.players.is_some();
+    if counted && (status.players, status.slots) != (count(view.last_players), count(view.slots)) {
         (status.players, status.slots) = (count(view.last_players), count(view.slots));
         status.players_updated_at = Some(Time(stamp(seen.now)));
     }
     let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
-    let untold = !status.was_registered && matches!(phase, Phase::Pending | Phase::Starting) && view.door == DoorView::Empty;
+    let untold =
+        !status.was_registered && matches!(phase, Phase::Pending | Phase::Starting) && view.door == DoorView::Empty;
     status.door = if status.registered {
         Some(DoorView::Open.to_string())
     } else if sealed {

@@ -48,6 +48,26 @@ impl Scene {
         }
     }
 
+    /// A scene with a group and a Network and nothing else going on.
+    #[cfg(test)]
+    pub(super) fn of_parts(server: Arc<Server>, pod: PodSight, now: Timestamp) -> Self {
+        Self {
+            namespace: server.namespace().unwrap_or_default(),
+            name: server.name_any(),
+            uid: server.uid().unwrap_or_default(),
+            group: Some(Arc::default()),
+            network: true,
+            view: None,
+            node_departing: false,
+            fallback_ready: true,
+            memory: Memory::default(),
+            startup_deadline: std::time::Duration::from_mins(5),
+            server,
+            pod,
+            now,
+        }
+    }
+
     /// What the hub is to be told of the pod.
     pub(super) fn want(&self, door: WantDoor, was_routable: bool) -> Option<ServerWant> {
         let pod = self.pod.ours()?;
@@ -76,7 +96,8 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
         pod = ctx.read(api.get_opt(&name)).await.map_err(ServerError::call("look for the pod"))?.map(Arc::new);
     }
     let group = ctx.feeds.server_groups.get(&namespace, &server.spec.group_ref.name);
-    let network = group.as_ref().is_some_and(|group| ctx.feeds.networks.get(&namespace, &group.spec.network_ref.name).is_some());
+    let network =
+        group.as_ref().is_some_and(|group| ctx.feeds.networks.get(&namespace, &group.spec.network_ref.name).is_some());
     let mut scene = Scene {
         network,
         pod: PodSight::of(&server, pod.as_deref(), now),
@@ -101,9 +122,10 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
 
 /// Whether the status says that there is a pod.
 fn should_be_there(server: &Server) -> bool {
-    server.status.as_ref().is_some_and(|status| {
-        !status.pod_name.is_empty() && Phase::parse(&status.phase) != Some(Phase::Terminating)
-    })
+    server
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.pod_name.is_empty() && Phase::parse(&status.phase) != Some(Phase::Terminating))
 }
 
 /// Tells the hub of a pod before asking about it: what it was never told of counts as occupied.
@@ -131,15 +153,18 @@ fn closing(scene: &Scene) -> bool {
     scene.node_departing
         || scene.server.metadata.deletion_timestamp.is_some()
         || scene.pod.ours().is_some_and(|pod| pod.eviction_requested.is_some())
-        || status.is_some_and(|status| matches!(Phase::parse(&status.phase), Some(Phase::Draining | Phase::Failed | Phase::Retiring)))
+        || status.is_some_and(|status| {
+            matches!(Phase::parse(&status.phase), Some(Phase::Draining | Phase::Failed | Phase::Retiring))
+        })
 }
 
 /// Whether another server is open in some group that some proxy of the Network moves players to.
 fn fallback_ready(ctx: &Context, scene: &Scene) -> bool {
     let network = scene.group.as_ref().map(|group| group.spec.network_ref.name.as_str());
-    let proxies = ctx.feeds.proxy_groups.within(&scene.namespace, |group| {
-        network.is_none_or(|network| group.spec.network_ref.name == network)
-    });
+    let proxies = ctx
+        .feeds
+        .proxy_groups
+        .within(&scene.namespace, |group| network.is_none_or(|network| group.spec.network_ref.name == network));
     let groups: BTreeSet<&str> =
         proxies.iter().flat_map(|group| &group.spec.routing.fallback_groups).map(String::as_str).collect();
     let targets = ctx.feeds.servers.within(&scene.namespace, |server| {

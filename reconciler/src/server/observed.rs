@@ -174,7 +174,9 @@ impl PodFacts {
             u32::try_from(game.restart_count).is_ok_and(|restarts| restarts >= MAX_CONTAINER_RESTARTS)
                 && game.waiting_reason.as_deref() == Some("CrashLoopBackOff")
         });
-        let requested = pod.eviction_requested().map(|text| EvictionRequest::from_annotation(text).map_or(now, |request| request.at));
+        let requested = pod
+            .eviction_requested()
+            .map(|text| EvictionRequest::from_annotation(text).map_or(now, |request| request.at));
         Self {
             uid: pod.uid().to_owned(),
             running: pod.status.phase == PodPhase::Running,
@@ -247,7 +249,10 @@ mod tests {
         assert!(matches!(PodSight::of(&server(), Some(&owned("s", false)), NOW), PodSight::Here(_)));
         assert!(matches!(PodSight::of(&server(), Some(&owned("s", true)), NOW), PodSight::Going(_)));
         assert_eq!(PodSight::of(&server(), Some(&owned("other", false)), NOW), PodSight::Foreign { going: false });
-        assert_eq!(PodSight::of(&server(), Some(&pod(json!({"metadata": {}}))), NOW), PodSight::Foreign { going: false });
+        assert_eq!(
+            PodSight::of(&server(), Some(&pod(json!({"metadata": {}}))), NOW),
+            PodSight::Foreign { going: false }
+        );
     }
 
     fn crashing(name: &str, restarts: i32, reason: &str) -> Value {

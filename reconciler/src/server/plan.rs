@@ -112,7 +112,11 @@ impl Plan {
 
     /// Sets a condition of the Server; says what that changed.
     pub(crate) fn set(&mut self, seen: &Observed<'_>, desired: Desired) -> Outcome {
-        conditions::set(&mut self.status.conditions, desired.generation(seen.server.metadata.generation), stamp(seen.now))
+        conditions::set(
+            &mut self.status.conditions,
+            desired.generation(seen.server.metadata.generation),
+            stamp(seen.now),
+        )
     }
 
     /// Looks again at `at` at the latest.
@@ -160,7 +164,11 @@ fn attach(seen: &Observed<'_>, plan: &mut Plan) -> Attached {
         match &seen.pod {
             PodSight::Here(_) => {
                 if plan.memory.pod_made.is_none() {
-                    plan.events.push(Told::normal(event::POD_ADOPTED, action::ADOPT_POD, format!("took over pod {name}")));
+                    plan.events.push(Told::normal(
+                        event::POD_ADOPTED,
+                        action::ADOPT_POD,
+                        format!("took over pod {name}"),
+                    ));
                 }
                 plan.status.pod_name = name;
                 plan.status.started_at = Some(stamp(seen.now).into());
@@ -178,7 +186,8 @@ fn attach(seen: &Observed<'_>, plan: &mut Plan) -> Attached {
                 return Attached::No;
             }
             PodSight::Absent => {
-                let under_way = plan.memory.pod_made.is_some_and(|made| seen.now.duration_since(made) < signed(POD_SHOWS_WITHIN));
+                let under_way =
+                    plan.memory.pod_made.is_some_and(|made| seen.now.duration_since(made) < signed(POD_SHOWS_WITHIN));
                 if let Some((reason, message)) = missing {
                     refuse(seen, plan, reason, message);
                 } else if !seen.deleting() && !under_way {

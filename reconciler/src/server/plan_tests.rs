@@ -359,14 +359,22 @@ fn a_seal_is_final() {
 
 #[test]
 fn an_empty_server_needs_nowhere_to_go() {
-    let plan = Scene::ready().with(|s| { s.node_departing = true; s.fallback_ready = false; }).plan();
+    let plan = Scene::ready()
+        .with(|s| {
+            s.node_departing = true;
+            s.fallback_ready = false;
+        })
+        .plan();
     assert_eq!(reasons(&plan), ["DoorClosing"]);
     assert_eq!(condition_reason(&plan, condition::DRAINING), Some("NodeDraining"));
 }
 
 #[test]
 fn nowhere_to_go_is_told_once() {
-    let scene = Scene::ready().players(1).with(|s| { s.node_departing = true; s.fallback_ready = false; });
+    let scene = Scene::ready().players(1).with(|s| {
+        s.node_departing = true;
+        s.fallback_ready = false;
+    });
     let plan = scene.plan();
     assert_eq!(condition_reason(&plan, condition::DRAINING), Some("NoFallbackAvailable"));
     assert_eq!(reasons(&plan), ["DoorClosing", "NoFallbackAvailable"]);
@@ -430,6 +438,16 @@ fn a_failed_server_is_kept_and_then_emptied_and_removed() {
     assert_eq!((plan.status.phase.as_str(), plan.pod, plan.moving), ("Failed", PodStep::Keep, true));
     let plan = old.sealed(SealReason::Empty).plan();
     assert_eq!((plan.status.phase.as_str(), plan.pod), ("Terminating", PodStep::Delete));
+}
+
+#[test]
+fn a_failed_server_that_is_sealed_is_kept_for_as_long_as_it_is_to_be() {
+    let scene = Scene::ready().status(|s| {
+        s.phase = "Failed".to_owned();
+        s.drain_started_at = Some(at(-30).into());
+    });
+    let plan = scene.sealed(SealReason::Empty).with(|s| s.memory.sealed_at = Some(at(-100))).plan();
+    assert_eq!((plan.status.phase.as_str(), plan.delete_server, plan.pod), ("Failed", false, PodStep::Keep));
 }
 
 #[test]

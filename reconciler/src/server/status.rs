@@ -23,7 +23,12 @@ pub(crate) enum Write {
 
 /// Decides when to write `next` over `current`. Counts, the state of the door and a first `Pending` wait for others of
 /// their kind; everything else is written at once. `last` is when the status was last written.
-pub(crate) fn when(current: Option<&ServerStatus>, next: &ServerStatus, last: Option<Timestamp>, now: Timestamp) -> Write {
+pub(crate) fn when(
+    current: Option<&ServerStatus>,
+    next: &ServerStatus,
+    last: Option<Timestamp>,
+    now: Timestamp,
+) -> Write {
     let nothing = ServerStatus::default();
     let current = current.unwrap_or(&nothing);
     if current == next {
@@ -39,7 +44,8 @@ fn settled(current: &ServerStatus, next: &ServerStatus) -> ServerStatus {
         return current.clone();
     }
     let aside = |condition: &&Condition| condition.type_ == condition::DOOR_NOT_ENFORCED;
-    let mut conditions: Vec<Condition> = next.conditions.iter().filter(|condition| !aside(condition)).cloned().collect();
+    let mut conditions: Vec<Condition> =
+        next.conditions.iter().filter(|condition| !aside(condition)).cloned().collect();
     conditions.extend(current.conditions.iter().filter(aside).cloned());
     conditions.sort_by_key(|condition| position(current, &condition.type_));
     ServerStatus {

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use spawnery_api::inputs;
 use spawnery_api::names::condition::reason;
@@ -135,9 +133,10 @@ fn members(shared: &Shared, scene: &mut Scene) {
         scene.servers.insert(server.name_any(), server);
     }
     let ours = object::server_pdb(name);
-    let foreign = ctx.feeds.budgets.within(namespace, |budget| {
-        budget.name_any() != ours && pods.values().any(|pod| selects(budget, pod))
-    });
+    let foreign = ctx
+        .feeds
+        .budgets
+        .within(namespace, |budget| budget.name_any() != ours && pods.values().any(|pod| render::selects(budget, pod)));
     scene.foreign_budgets = foreign.iter().map(|budget| budget.name_any()).collect();
 }
 
@@ -155,50 +154,4 @@ fn reservations(shared: &Shared, scene: &mut Scene) {
     };
     let mut expectations = shared.expectations.lock();
     scene.reserved = expectations.outstanding(&scene.key, shared.ctx.now(), seen);
-}
-
-/// Whether a budget selects a pod. An absent selector selects nothing, an empty one everything.
-fn selects(budget: &PodDisruptionBudget, pod: &PodView) -> bool {
-    let Some(selector) = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()) else { return false };
-    matches(selector, pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
-}
-
-fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
-        && selector.match_expressions.iter().flatten().all(|rule| {
-            let value = labels.get(&rule.key);
-            let listed = value.is_some_and(|value| rule.values.iter().flatten().any(|listed| listed == value));
-            match rule.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-    use serde_json::{Value, json};
-
-    #[rstest]
-    #[case::absent(json!({}), false)]
-    #[case::empty(json!({"selector": {}}), true)]
-    #[case::our_label(json!({"selector": {"matchLabels": {"a": "1"}}}), true)]
-    #[case::another_value(json!({"selector": {"matchLabels": {"a": "2"}}}), false)]
-    #[case::is_in(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}}), true)]
-    #[case::is_not_in(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}}), false)]
-    #[case::not_in_without_the_label(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}}), true)]
-    #[case::exists(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}}), false)]
-    #[case::does_not_exist(json!({"selector": {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}}), true)]
-    #[case::both(json!({"selector": {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}), false)]
-    fn a_budget_selects(#[case] spec: Value, #[case] want: bool) {
-        let budget: PodDisruptionBudget = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-        let pod: PodView = serde_json::from_value(json!({"metadata": {"labels": {"a": "1"}}})).unwrap();
-        assert_eq!(selects(&budget, &pod), want);
-    }
 }

@@ -95,7 +95,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let recorder = ctx.events.recorder(event::reporter::SERVER_GROUP);
-    let (feed, wake, observer) = (ctx.feeds.server_groups.clone(), ctx.wake.server_groups.clone(), ctx.metrics.observer());
+    let (feed, wake, observer) =
+        (ctx.feeds.server_groups.clone(), ctx.wake.server_groups.clone(), ctx.metrics.observer());
     let shared = Arc::new(Shared {
         ctx,
         recorder,

@@ -104,7 +104,11 @@ pub(crate) fn plan(seen: &Observed<'_>) -> Plan {
 
 impl Plan {
     fn set(&mut self, seen: &Observed<'_>, desired: Desired) -> Outcome {
-        conditions::set(&mut self.status.conditions, desired.generation(seen.group.metadata.generation), stamp(seen.now))
+        conditions::set(
+            &mut self.status.conditions,
+            desired.generation(seen.group.metadata.generation),
+            stamp(seen.now),
+        )
     }
 
     /// Sets a condition and tells of its flanks: a warning when it begins to hold, good news when it ceases to.
@@ -172,7 +176,11 @@ fn contents(seen: &Observed<'_>, plan: &mut Plan) {
         let desired = Desired::new(condition::CONFIG_CHANGED, true, reason::CONFIG_CHANGED).message(message);
         plan.flank(seen, desired, reason::CONFIG_CHANGED);
     } else if conditions::is_true(&plan.status.conditions, condition::CONFIG_CHANGED) {
-        plan.flank(seen, Desired::new(condition::CONFIG_CHANGED, false, reason::CONFIG_CURRENT), reason::CONFIG_CURRENT);
+        plan.flank(
+            seen,
+            Desired::new(condition::CONFIG_CHANGED, false, reason::CONFIG_CURRENT),
+            reason::CONFIG_CURRENT,
+        );
     }
 }
 

@@ -58,12 +58,8 @@ impl Scene {
         group.metadata.generation = Some(3);
         group.metadata.finalizers = Some(vec![finalizer::GROUP.to_owned()]);
         group.spec.max_players = 20;
-        group.spec.scaling = Some(Scaling {
-            min_replicas: 1,
-            max_replicas: 5,
-            spare_slots: 10,
-            scale_down_stabilization_seconds: 300,
-        });
+        group.spec.scaling =
+            Some(Scaling { min_replicas: 1, max_replicas: 5, spare_slots: 10, scale_down_stabilization_seconds: 300 });
         Self {
             group,
             usable: Ok(()),

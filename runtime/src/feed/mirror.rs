@@ -18,12 +18,7 @@ pub(super) struct Mirror<K: Fed> {
 impl<K: Fed> Mirror<K> {
     pub(super) fn new(slim: Option<Slim<K>>, taps: Vec<Tap<K>>) -> Self {
         let (store, writer) = store();
-        Self {
-            store,
-            writer,
-            slim,
-            taps,
-        }
+        Self { store, writer, slim, taps }
     }
 
     pub(super) fn store(&self) -> Store<K> {
@@ -65,10 +60,8 @@ impl<K: Fed> Mirror<K> {
             let object = self.slimmed(object);
             self.writer.apply_watcher_event(&Event::InitApply(object));
         }
-        let mut known: std::collections::HashMap<ObjectRef<K>, Arc<K>> = before
-            .into_iter()
-            .map(|object| (ObjectRef::from_obj(object.as_ref()), object))
-            .collect();
+        let mut known: std::collections::HashMap<ObjectRef<K>, Arc<K>> =
+            before.into_iter().map(|object| (ObjectRef::from_obj(object.as_ref()), object)).collect();
         self.writer.apply_watcher_event(&Event::InitDone);
         for object in self.store.state() {
             let key = ObjectRef::from_obj(object.as_ref());
@@ -98,10 +91,7 @@ impl<K: Fed> Mirror<K> {
             }
             None => None,
         };
-        self.tell(&Change::Applied {
-            new: &new,
-            old: old.as_ref(),
-        });
+        self.tell(&Change::Applied { new: &new, old: old.as_ref() });
     }
 
     fn tell(&self, change: &Change<'_, K>) {
@@ -153,10 +143,7 @@ mod tests {
             };
             writes.lock().push(line);
         });
-        (
-            Mirror::new(Some(Box::new(|object: &mut ConfigMap| object.data = None)), vec![tap]),
-            told,
-        )
+        (Mirror::new(Some(Box::new(|object: &mut ConfigMap| object.data = None)), vec![tap]), told)
     }
 
     #[test]
@@ -182,10 +169,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_stays_as_it_was_until_it_goes() {
         let (mut mirror, told) = mirror();
-        let unreadable = Unreadable {
-            key: ObjectRef::from_obj(&object("a", "1", "x")),
-            why: "no spec".into(),
-        };
+        let unreadable = Unreadable { key: ObjectRef::from_obj(&object("a", "1", "x")), why: "no spec".into() };
         mirror.listed(vec![object("a", "1", "x")], &[]);
         mirror.listed(vec![], std::slice::from_ref(&unreadable));
         assert_eq!(mirror.store().state().len(), 1);
@@ -199,9 +183,6 @@ mod tests {
         let (mut mirror, _told) = mirror();
         mirror.listed(vec![object("a", "1", "x")], &[]);
         let kept = mirror.store().state();
-        assert!(
-            kept.iter()
-                .all(|object| object.data.is_none() && object.metadata.managed_fields.is_none())
-        );
+        assert!(kept.iter().all(|object| object.data.is_none() && object.metadata.managed_fields.is_none()));
     }
 }

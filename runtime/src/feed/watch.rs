@@ -17,8 +17,9 @@ use crate::clock::Clock;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// The API server sends a bookmark about every minute. A watch silent for longer than this is taken for dead, and a new
-/// list (rather than a new watch, which proves nothing) keeps the store's age below the 90 s at which readers distrust it.
+/// The API server sends a bookmark about every minute, but none while nothing at all has happened since the list. Silent
+/// for longer, a watch is quiet or dead, and nobody can tell; a new list (rather than a new watch, which proves nothing)
+/// keeps the store's age below the 90 s at which readers distrust it.
 const SILENT: Duration = Duration::from_secs(75);
 /// Longest pause after failures in a row.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
@@ -35,9 +36,7 @@ pub struct FeedTask<K: Fed, G = K> {
 
 impl<K: Fed, G> std::fmt::Debug for FeedTask<K, G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FeedTask")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("FeedTask").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -58,14 +57,7 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
         health: Arc<Health>,
         clock: Clock,
     ) -> Self {
-        Self {
-            name,
-            api,
-            labels,
-            mirror,
-            health,
-            clock,
-        }
+        Self { name, api, labels, mirror, health, clock }
     }
 
     /// Lists, watches, and starts over whenever that is needed; never ends by itself.
@@ -98,11 +90,7 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
     }
 
     async fn list(&mut self) -> Result<String, CallError> {
-        let mut params = ListParams {
-            label_selector: self.labels.clone(),
-            limit: Some(PAGE),
-            ..ListParams::default()
-        };
+        let mut params = ListParams { label_selector: self.labels.clone(), limit: Some(PAGE), ..ListParams::default() };
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         let version = loop {
             let page = deadline(LIST, self.api.list(&params)).await?;
@@ -144,11 +132,7 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
         let mut stream = std::pin::pin!(stream);
         loop {
             let Ok(item) = tokio::time::timeout(SILENT, stream.next()).await else {
-                tracing::warn!(
-                    feed = self.name,
-                    silent_seconds = SILENT.as_secs(),
-                    "watch went silent, listing anew"
-                );
+                tracing::debug!(feed = self.name, silent_seconds = SILENT.as_secs(), "watch went silent, listing anew");
                 return Ok(Next::List);
             };
             let event = match item {
@@ -191,9 +175,7 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
     }
 
     async fn pause(&self, failures: u32, what: &str, error: &CallError) -> u32 {
-        let ceiling = Duration::from_millis(250)
-            .saturating_mul(2_u32.saturating_pow(failures.min(10)))
-            .min(MAX_PAUSE);
+        let ceiling = Duration::from_millis(250).saturating_mul(2_u32.saturating_pow(failures.min(10))).min(MAX_PAUSE);
         let pause = ceiling.mul_f64(rand::rng().random_range(0.5..=1.0));
         tracing::warn!(
             feed = self.name,

@@ -32,10 +32,7 @@ impl<K: Fed> Wire<K> for DeserializeGuard<K> {
         self.0.map_err(|invalid| {
             let mut key = ObjectRef::new(invalid.metadata.name.as_deref().unwrap_or_default());
             key.namespace = invalid.metadata.namespace;
-            Unreadable {
-                key,
-                why: invalid.error,
-            }
+            Unreadable { key, why: invalid.error }
         })
     }
 }

@@ -31,12 +31,7 @@ impl<S> Accept<TcpStream, S> for Bounded {
             .try_acquire_owned()
             .map_err(|_| io::Error::other("too many connections"))
             // Answers are small and waited for.
-            .and_then(|permit| {
-                stream.set_nodelay(true).map(|()| Counted {
-                    stream,
-                    _permit: permit,
-                })
-            });
+            .and_then(|permit| stream.set_nodelay(true).map(|()| Counted { stream, _permit: permit }));
         ready(counted.map(|stream| (stream, service)))
     }
 }

@@ -57,9 +57,23 @@ impl MiniServer {
     /// # Errors
     /// When the address cannot be had.
     pub async fn start(config: ServerConfig) -> Result<Self> {
+        Self::begin(config, Gate::default()).await
+    }
+
+    /// Starts a server that tells its agent nothing, not even that it has loaded, until [`MiniServer::reports`] is opened.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn start_silent(config: ServerConfig) -> Result<Self> {
+        let reports = Gate::default();
+        reports.shut();
+        Self::begin(config, reports).await
+    }
+
+    async fn begin(config: ServerConfig, reports: Gate) -> Result<Self> {
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.with_context(|| format!("{} cannot listen at {}", config.name, config.address))?;
-        let inner = Arc::new(Inner { config, players: watch::Sender::new(0), reports: Gate::default() });
+        let inner = Arc::new(Inner { config, players: watch::Sender::new(0), reports });
         let stop = CancellationToken::new();
         if let Some(agent) = inner.config.agent.clone() {
             let reporter = Arc::clone(&inner);

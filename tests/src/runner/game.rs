@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use anyhow::Result;
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::atomic::Ordering, time::Duration};
 
 /// A Minecraft server that was asked to end says goodbye to its players within this.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -48,7 +48,12 @@ impl Game {
                     agent: Some(agent),
                     serials: serials.clone(),
                 };
-                MiniServer::start(config).await.map(Self::MiniServer)
+                let server = if world.silent.load(Ordering::Relaxed) {
+                    MiniServer::start_silent(config).await
+                } else {
+                    MiniServer::start(config).await
+                };
+                server.map(Self::MiniServer)
             }
             (Games::Mini, Role::Proxy) => {
                 let config = ProxyConfig {

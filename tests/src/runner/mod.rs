@@ -37,7 +37,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -73,6 +76,8 @@ pub(crate) struct World {
     pub(crate) directory: PathBuf,
     pub(crate) logs: PathBuf,
     pub(crate) starts: Semaphore,
+    /// Servers of the mini game that start now tell their agents nothing.
+    pub(crate) silent: Arc<AtomicBool>,
 }
 
 type Pods = Mutex<BTreeMap<String, Arc<RunningPod>>>;
@@ -80,6 +85,7 @@ type Pods = Mutex<BTreeMap<String, Arc<RunningPod>>>;
 /// Runs all managed pods of a cluster until it is dropped.
 pub struct Runner {
     pods: Arc<Pods>,
+    silent: Arc<AtomicBool>,
     _stop: DropGuard,
 }
 
@@ -91,6 +97,7 @@ impl Runner {
     pub async fn start(cluster: &Cluster, options: RunnerOptions) -> Result<Self> {
         let directory = cluster.directory().join("pods");
         std::fs::create_dir_all(&directory).with_context(|| format!("could not make {}", directory.display()))?;
+        let silent = Arc::<AtomicBool>::default();
         let world = Arc::new(World {
             client: cluster.client().await?,
             options,
@@ -98,10 +105,17 @@ impl Runner {
             directory,
             logs: cluster.log_dir(),
             starts: Semaphore::new(STARTS),
+            silent: Arc::clone(&silent),
         });
         let (pods, stop) = (Arc::new(Pods::default()), CancellationToken::new());
         tokio::spawn(stop.clone().run_until_cancelled_owned(follow(world, Arc::clone(&pods), stop.clone())));
-        Ok(Self { pods, _stop: stop.drop_guard() })
+        Ok(Self { pods, silent, _stop: stop.drop_guard() })
+    }
+
+    /// Servers of the mini game that start from now on tell their agents nothing until their gate is opened, or do so again
+    /// from their start.
+    pub fn silence_new_servers(&self, silent: bool) {
+        self.silent.store(silent, Ordering::Relaxed);
     }
 
     /// All pods that are run now, sorted by namespace and name.

@@ -51,6 +51,8 @@ pub struct StackOptions {
     /// The leader probes the webhooks on a way of its own, which stays open when [`Stack::reviews`] is blocked: then the
     /// API server alone is cut off from them, and the budgets stay as narrow as they are.
     pub probes_apart: bool,
+    /// What reconcilers and webhooks write down.
+    pub log_level: String,
     /// More flags for the reconcilers.
     pub reconciler_flags: Vec<String>,
     /// More flags for the webhooks.
@@ -64,6 +66,7 @@ impl Default for StackOptions {
             webhooks: 1,
             games: Games::Mini,
             probes_apart: false,
+            log_level: "info,spawnery=debug".to_owned(),
             reconciler_flags: Vec::new(),
             webhook_flags: Vec::new(),
         }
@@ -114,7 +117,7 @@ impl Stack {
                 .arg(format!("--agent-bind-address={}", replica.address()))
                 .arg(format!("--webhook-url=https://{}", reviews.address()))
                 .args(&flags);
-            replica.launch(common(launch, cluster, replica, operator.kubeconfig()))?;
+            replica.launch(common(launch, &options.log_level, cluster, replica, operator.kubeconfig()))?;
         }
         let account = cluster.service_account(object::OPERATOR_NAMESPACE, object::WEBHOOK).await?;
         for replica in &webhooks {
@@ -122,7 +125,7 @@ impl Stack {
                 .arg(format!("--webhook-bind-address={}", replica.address()))
                 .arg("--shutdown-delay=0s")
                 .args(&options.webhook_flags);
-            replica.launch(common(launch, cluster, replica, account.kubeconfig()))?;
+            replica.launch(common(launch, &options.log_level, cluster, replica, account.kubeconfig()))?;
         }
         for replica in reconcilers.iter().chain(&webhooks) {
             replica.wait_ready(READY_LIMIT).await?;
@@ -170,13 +173,14 @@ impl Stack {
 }
 
 /// What both kinds of process have in common.
-fn common(launch: Launch, cluster: &Cluster, replica: &Replica, kubeconfig: &std::path::Path) -> Launch {
+fn common(launch: Launch, log_level: &str, cluster: &Cluster, replica: &Replica, kubeconfig: &std::path::Path) -> Launch {
     let at = |port: i32| SocketAddr::new(replica.address().ip(), u16::try_from(port).unwrap_or_default());
     launch
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--operator-namespace={}", object::OPERATOR_NAMESPACE))
         .arg(format!("--metrics-bind-address={}", at(port::METRICS)))
         .arg(format!("--health-probe-bind-address={}", at(port::HEALTH)))
-        .args(["--log-level=info,spawnery=debug", "--shutdown-grace=1s"])
+        .arg(format!("--log-level={log_level}"))
+        .arg("--shutdown-grace=1s")
         .log(cluster.log_dir().join(format!("{}.log", replica.name())))
 }

@@ -150,7 +150,8 @@ impl Vigil {
         watch(follow(arena.servers(), SERVERS, Arc::clone(&book), servers).boxed());
         watch(follow(arena.pods(), PODS, Arc::clone(&book), pods).boxed());
         watch(look_often(Arc::clone(&book), Arc::downgrade(arena)).boxed());
-        let known = async { tokio::try_join!(servers_known.wait_for(|known| *known), pods_known.wait_for(|known| *known)) };
+        let known =
+            async { tokio::try_join!(servers_known.wait_for(|known| *known), pods_known.wait_for(|known| *known)) };
         timeout(FIRST_LOOK_LIMIT, known).await.context("no list of servers and pods")?.context("the watch ended")?;
         Ok(Self { book, begin: Instant::now(), _stop: stop.drop_guard() })
     }

@@ -15,6 +15,24 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two such lines where there is no terminal.
 const REMINDER: Duration = Duration::from_secs(15);
 
+/// Where a terminal does not say how big it is.
+const SIZE: Size = Size { columns: 120, rows: 40 };
+
+/// Room for text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
+
+impl Size {
+    fn of_terminal() -> Self {
+        let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) else { return SIZE };
+        let or = |given: u16, otherwise: usize| if given == 0 { otherwise } else { usize::from(given) };
+        Self { columns: or(size.ws_col, SIZE.columns), rows: or(size.ws_row, SIZE.rows) }
+    }
+}
+
 /// The screen. A copy is the same screen.
 #[derive(Debug, Clone)]
 pub(crate) struct Screen {
@@ -81,11 +99,17 @@ impl Screen {
         }
     }
 
+    /// How wide lines may be.
+    pub(crate) fn columns(&self) -> usize {
+        Size::of_terminal().columns
+    }
+
     /// Says something that stays.
     pub(crate) fn note(&self, text: &str) {
         let mut state = self.inner.state.lock();
         let erase = state.erase();
-        let indented: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+        let wrapped = text.lines().flat_map(|line| wrap(line, self.columns().saturating_sub(2)));
+        let indented: Vec<String> = wrapped.map(|line| format!("  {line}")).collect();
         print(&format!("{erase}{}", lines(&indented)));
     }
 
@@ -136,9 +160,13 @@ impl Inner {
         if self.live {
             let mut frame = Vec::new();
             if let Some(step) = &state.step {
-                frame.push(format!("\x1b[36m▸\x1b[0m {}{}", step.title, step.progress()));
+                // A line that the terminal breaks cannot be erased.
+                let line: String = format!("▸ {}{}", step.title, step.progress());
+                frame.push(line.chars().take(Size::of_terminal().columns.saturating_sub(1)).collect());
             }
             frame.extend(state.table.iter().cloned());
+            // What has scrolled away cannot be erased.
+            frame.truncate(Size::of_terminal().rows.saturating_sub(1));
             let text = format!("{}{}", state.erase(), lines(&frame));
             state.drawn = frame.len();
             print(&text);
@@ -173,6 +201,21 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
+/// Breaks a line where it would be too long, at spaces.
+pub(crate) fn wrap(line: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split_inclusive(' ') {
+        let current = lines.last().map_or(0, |line| line.chars().count());
+        if current > 0 && current + word.trim_end().chars().count() > columns {
+            lines.push("    ".to_owned());
+        }
+        if let Some(last) = lines.last_mut() {
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
 fn lines(lines: &[String]) -> String {
     lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
@@ -181,4 +224,17 @@ fn lines(lines: &[String]) -> String {
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        let long = "word ".repeat(50);
+        let lines = wrap(&long, 78);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.trim_end().chars().count() <= 78), "{lines:?}");
+        assert_eq!(lines.iter().flat_map(|line| line.split_whitespace()).count(), 50);
+    }
 }

@@ -5,8 +5,9 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use spawnery_api::names::object;
 use spawnery_tests::{
-    Cluster, ClusterConfig, kubernetes,
+    Cluster, ClusterConfig,
     game::player::Player,
+    kubernetes,
     minecraft::{Bots, Installation},
     runner::Games,
     stack::{Stack, StackOptions},
@@ -40,7 +41,10 @@ pub(crate) async fn set(minecraft: bool, screen: &Screen) -> Result<Stage> {
     for name in ["spawnery-reconciler", "spawnery-webhook", "spawnery-agent"] {
         binary(name).await?;
     }
-    screen.step(format!("Building Kubernetes {} and kwok from source (minutes, the first time only)", kubernetes::VERSION));
+    screen.step(format!(
+        "Building Kubernetes {} and kwok from source (minutes, the first time only)",
+        kubernetes::VERSION
+    ));
     screen.waits_for("go build");
     kubernetes::binaries().await?;
     let installation = if minecraft {
@@ -59,12 +63,16 @@ pub(crate) async fn set(minecraft: bool, screen: &Screen) -> Result<Stage> {
             cluster.kubectl(["label", "node", node, &format!("{POOL}={pool}")]).await?.stdout()?;
         }
     }
-    screen.step("Installing and starting Spawnery: two reconcilers, two webhooks, each with its own account's rights only");
+    screen.step(
+        "Installing and starting Spawnery: two reconcilers, two webhooks, each with its own account's rights only",
+    );
     screen.waits_for("certificates, caches and the lease");
     let games = installation.clone().map_or(Games::Mini, Games::Minecraft);
     let options = StackOptions { reconcilers: 2, webhooks: 2, games, ..StackOptions::default() };
     let stack = Stack::start(&cluster, options).await?;
-    screen.step(format!("kubectl apply: examples/network.yaml, where players of a lobby may finish for {MOVE_AFTER_SECONDS} s"));
+    screen.step(format!(
+        "kubectl apply: examples/network.yaml, where players of a lobby may finish for {MOVE_AFTER_SECONDS} s"
+    ));
     apply_network(&cluster).await?;
     let bots = match &installation {
         Some(installation) => {
@@ -83,7 +91,8 @@ async fn apply_network(cluster: &Cluster) -> Result<()> {
     let directory = cluster.directory().join("network");
     fs::create_dir_all(&directory).with_context(|| format!("could not make {}", directory.display()))?;
     let example = target::workspace().join("examples/network.yaml");
-    fs::copy(&example, directory.join("network.yaml")).with_context(|| format!("could not copy {}", example.display()))?;
+    fs::copy(&example, directory.join("network.yaml"))
+        .with_context(|| format!("could not copy {}", example.display()))?;
     let add = |kind: &str, name: &str, path: &str, value: &serde_json::Value| {
         json!({
             "target": { "kind": kind, "name": name },

@@ -81,7 +81,7 @@ impl Teller<'_> {
         let said = self.drain.as_ref().map(Drain::said).unwrap_or_default();
         let mut news = changes(&self.last, view);
         news.extend(said.iter().skip(self.said).map(|line| format!("kubectl: {line}")));
-        self.screen.table(table(view, &said), &news);
+        self.screen.table(table(view, &said, self.screen.columns()), &news);
         self.said = said.len();
         self.last = view.clone();
     }
@@ -145,7 +145,8 @@ impl Teller<'_> {
         })
         .await?;
         self.screen.step(format!("{count} players finish their round and leave; the others play on"));
-        let leaving: BTreeSet<String> = self.crowd.on(server).take(count).map(|player| player.name().to_owned()).collect();
+        let leaving: BTreeSet<String> =
+            self.crowd.on(server).take(count).map(|player| player.name().to_owned()).collect();
         for player in self.crowd.players().iter().filter(|player| leaving.contains(player.name())) {
             player.leave();
         }
@@ -165,9 +166,11 @@ impl Teller<'_> {
 
     async fn drain_ends(&mut self, empty: Instant) -> Result<()> {
         self.screen.step("The drain goes through");
-        self.until("kubectl to come back, for the last time", DONE_LIMIT.saturating_sub(empty.elapsed()), |_, _, drain| {
-            drain?.exit_code().map(drop)
-        })
+        self.until(
+            "kubectl to come back, for the last time",
+            DONE_LIMIT.saturating_sub(empty.elapsed()),
+            |_, _, drain| drain?.exit_code().map(drop),
+        )
         .await
         .context("the drain should be done 10 s after the last player has gone")?;
         let drain = self.drain.as_ref().context("no drain")?;

@@ -1,15 +1,18 @@
 //! A view as lines of text: a table for a terminal, changes for a log.
 
-use super::view::{NodeRow, PodRow, View};
+use super::{
+    screen::wrap,
+    view::{NodeRow, PodRow, View},
+};
 use std::collections::BTreeMap;
 
 /// Verdicts that the table shows.
 const VERDICTS: usize = 4;
-/// Longer lines would wrap, and a wrapped line cannot be erased.
-const WIDTH: usize = 118;
+/// What kubectl says before each try.
+const EVICTING: &str = "evicting pod ";
 
-/// The table, with the last lines that the drain said.
-pub(crate) fn table(view: &View, drain: &[String]) -> Vec<String> {
+/// The table, with what the drain said last, in lines of at most so many columns.
+pub(crate) fn table(view: &View, drain: &[String], columns: usize) -> Vec<String> {
     let mut lines = vec![String::new(), row("NODE", "POD", "STATE", "PLAYERS", "DOOR")];
     for node in &view.nodes {
         let mut title = format!("{}{}", node.name, if node.cordoned { " (cordoned)" } else { "" });
@@ -18,7 +21,7 @@ pub(crate) fn table(view: &View, drain: &[String]) -> Vec<String> {
             lines.push(row(&title, "-", "", "", ""));
         }
         for pod in pods {
-            lines.push(row(&std::mem::take(&mut title), &pod.name, &pod.state(), &players(pod), &door(pod)));
+            lines.push(row(&std::mem::take(&mut title), &pod.name, &pod.state(), &players(pod), &pod.door));
         }
     }
     for pod in view.pods.iter().filter(|pod| pod.node.is_empty()) {
@@ -29,9 +32,9 @@ pub(crate) fn table(view: &View, drain: &[String]) -> Vec<String> {
     if !drain.is_empty() {
         lines.push(String::new());
         lines.push("KUBECTL DRAIN".to_owned());
-        lines.extend(drain.iter().skip(drain.len().saturating_sub(VERDICTS)).map(|line| format!("  {line}")));
+        lines.extend(verdicts(drain).iter().map(|line| format!("  {line}")));
     }
-    lines.iter().flat_map(|line| wrap(line)).collect()
+    lines.iter().flat_map(|line| wrap(line, columns)).collect()
 }
 
 /// What is different in `new`, one line each.
@@ -63,7 +66,8 @@ pub(crate) fn changes(old: &View, new: &View) -> Vec<String> {
 
 fn describe(pod: &PodRow) -> String {
     let node = if pod.node.is_empty() { "no node" } else { &pod.node };
-    let parts = [pod.state(), players(pod), door(pod)];
+    let door = Some(pod.door.to_lowercase()).filter(|door| !door.is_empty()).map(|door| format!("door {door}"));
+    let parts = [pod.state(), players(pod), door.unwrap_or_default()];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!("{} on {node}: {}", pod.name, parts.join(", "))
 }
@@ -73,18 +77,6 @@ fn players(pod: &PodRow) -> String {
         Some(reported) if pod.slots > 0 => format!("{} of {} ({reported} reported)", pod.witnessed, pod.slots),
         Some(_) | None => String::new(),
     }
-}
-
-fn door(pod: &PodRow) -> String {
-    match (pod.is_server, pod.door.as_str()) {
-        (true, "") | (false, _) => String::new(),
-        (true, door) => format!("door {}", lower(door)),
-    }
-}
-
-fn lower(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 fn people(view: &View) -> String {
@@ -101,22 +93,20 @@ fn people(view: &View) -> String {
 }
 
 fn row(node: &str, pod: &str, state: &str, players: &str, door: &str) -> String {
-    format!("{node:<20} {pod:<14} {state:<20} {players:<24} {door}").trim_end().to_owned()
+    format!("{node:<19} {pod:<13} {state:<16} {players:<24} {door}").trim_end().to_owned()
 }
 
-/// Breaks a line where it would be too long, at spaces.
-fn wrap(line: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in line.split_inclusive(' ') {
-        let current = lines.last().map_or(0, |line| line.chars().count());
-        if current > 0 && current + word.trim_end().chars().count() > WIDTH {
-            lines.push("    ".to_owned());
-        }
-        if let Some(last) = lines.last_mut() {
-            last.push_str(word);
+/// What the drain said, each refusal that came again counted instead of repeated.
+fn verdicts(said: &[String]) -> Vec<String> {
+    let mut verdicts: Vec<(String, usize)> = Vec::new();
+    for line in said.iter().filter(|line| !line.starts_with(EVICTING)) {
+        match verdicts.iter_mut().find(|(verdict, _)| verdict == line) {
+            Some((_, times)) => *times += 1,
+            None => verdicts.push((line.clone(), 1)),
         }
     }
-    lines
+    let shown = verdicts.iter().skip(verdicts.len().saturating_sub(VERDICTS));
+    shown.map(|(verdict, times)| if *times > 1 { format!("{times} × {verdict}") } else { verdict.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -146,11 +136,15 @@ mod tests {
 
     #[test]
     fn shows_each_pod_at_its_node() {
-        let lines = table(&view(vec![server("lobby-a", "games-1", 3)], true), &["evicting pod".to_owned()]);
+        let lines =
+            table(&view(vec![server("lobby-a", "games-1", 3)], true), &["node/games-1 cordoned".to_owned()], 120);
         let text = lines.join("\n");
-        assert!(text.contains("games-1 (cordoned)   lobby-a        Ready, occupied      3 of 50 (3 reported)     door open"), "{text}");
-        assert!(text.contains("games-2              -"), "{text}");
-        assert!(text.ends_with("KUBECTL DRAIN\n  evicting pod"), "{text}");
+        assert!(
+            text.contains("games-1 (cordoned)  lobby-a       Ready, occupied  3 of 50 (3 reported)     Open"),
+            "{text}"
+        );
+        assert!(text.contains("games-2             -"), "{text}");
+        assert!(text.ends_with("KUBECTL DRAIN\n  node/games-1 cordoned"), "{text}");
     }
 
     #[test]
@@ -169,10 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_broken_at_spaces() {
-        let long = "word ".repeat(50);
-        let lines = wrap(&long);
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.trim_end().chars().count() <= WIDTH), "{lines:?}");
-        assert_eq!(lines.iter().flat_map(|line| line.split_whitespace()).count(), 50);
+    fn counts_what_the_drain_says_again() {
+        let said = ["node cordoned", "evicting pod a/b", "error: later", "evicting pod a/b", "error: later"];
+        let said: Vec<String> = said.map(str::to_owned).to_vec();
+        assert_eq!(verdicts(&said), ["node cordoned", "2 × error: later"]);
     }
 }

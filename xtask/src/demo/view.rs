@@ -77,8 +77,7 @@ impl Viewer {
         let all = ListParams::default();
         let lists = async { tokio::try_join!(self.nodes.list(&all), self.pods.list(&all), self.servers.list(&all)) };
         let (nodes, pods, servers) = tokio::time::timeout(LIMIT, lists).await.context("the API server is silent")??;
-        let servers: BTreeMap<String, Server> =
-            servers.into_iter().map(|server| (server.name_any(), server)).collect();
+        let servers: BTreeMap<String, Server> = servers.into_iter().map(|server| (server.name_any(), server)).collect();
         let witnessed = crowd.by_server();
         let mut view = View { people: People::of(crowd), ..View::default() };
         view.nodes = nodes.iter().map(NodeRow::of).collect();

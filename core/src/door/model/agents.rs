@@ -40,12 +40,7 @@ impl World {
             connecting: proxy.connecting[s],
         };
         let players = proxy.on.iter().chain(&proxy.connecting).sum();
-        let report = Report {
-            players,
-            slots: 500,
-            nonce,
-            servers: vec![on(0), on(1)],
-        };
+        let report = Report { players, slots: 500, nonce, servers: vec![on(0), on(1)] };
         if let Some(link) = &mut proxy.link {
             link.up.push_back(Said::Count(report));
         }
@@ -53,12 +48,7 @@ impl World {
 
     pub(super) fn say_own_count(&mut self, s: usize, nonce: u64) {
         let players = self.proxies.iter().map(|proxy| proxy.on[s]).sum();
-        let report = Report {
-            players,
-            slots: 100,
-            nonce,
-            servers: Vec::new(),
-        };
+        let report = Report { players, slots: 100, nonce, servers: Vec::new() };
         if let Some(link) = &mut self.servers[s].link {
             link.up.push_back(Said::Count(report));
         }
@@ -167,10 +157,7 @@ impl World {
         self.generation += 1;
         let generation = self.generation;
         let proxy = &mut self.proxies[p];
-        proxy.link = Some(Link {
-            generation,
-            ..Link::default()
-        });
+        proxy.link = Some(Link { generation, ..Link::default() });
         let who = Introduction {
             uid: proxy.uid.clone(),
             name: proxy.uid.to_string(),
@@ -196,10 +183,7 @@ impl World {
         self.generation += 1;
         let generation = self.generation;
         let server = &mut self.servers[s];
-        server.link = Some(Link {
-            generation,
-            ..Link::default()
-        });
+        server.link = Some(Link { generation, ..Link::default() });
         let who = Introduction {
             uid: server.uid.clone(),
             name: NAMES[s].to_owned(),

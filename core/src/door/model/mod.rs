@@ -44,12 +44,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn runner(cases: u32, shrink: u32) -> TestRunner {
-    let config = ProptestConfig {
-        cases,
-        max_shrink_iters: shrink,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config =
+        ProptestConfig { cases, max_shrink_iters: shrink, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
@@ -100,19 +96,12 @@ fn the_worlds_do_remove_servers() {
             Ok(())
         })
         .unwrap();
-    assert!(
-        removed.get() > worlds / 4,
-        "{} servers removed in {worlds} worlds",
-        removed.get()
-    );
+    assert!(removed.get() > worlds / 4, "{} servers removed in {worlds} worlds", removed.get());
 }
 
 fn loses_somebody(guard: Guard) {
     let result = run(guard, 5_000, 0);
-    assert!(
-        matches!(result, Err(TestError::Fail(..))),
-        "nobody was lost without {guard:?}"
-    );
+    assert!(matches!(result, Err(TestError::Fail(..))), "nobody was lost without {guard:?}");
 }
 
 #[test]

@@ -112,13 +112,8 @@ pub(super) struct World {
     pub(super) servers: Vec<Server>,
 }
 
-pub(super) const ALL: Capabilities = Capabilities {
-    directory_revisions: true,
-    report_now: true,
-    server_occupancy: true,
-    door: false,
-    keep_alive: true,
-};
+pub(super) const ALL: Capabilities =
+    Capabilities { directory_revisions: true, report_now: true, server_occupancy: true, door: false, keep_alive: true };
 
 pub(super) const PROXIES: usize = 2;
 
@@ -139,13 +134,7 @@ impl World {
         };
         for name in NAMES {
             let uid = PodUid::from(name);
-            world.servers.push(Server {
-                uid,
-                link: None,
-                want: WantDoor::Open,
-                removed: false,
-                empty_at_close: false,
-            });
+            world.servers.push(Server { uid, link: None, want: WantDoor::Open, removed: false, empty_at_close: false });
         }
         for index in 0..PROXIES {
             let proxy = world.new_proxy(index);
@@ -258,11 +247,7 @@ impl World {
         self.realm.forget(&gone, self.now);
         self.proxies[p] = self.new_proxy(p);
         let wall = self.wall(0);
-        let facts = ProxyFacts {
-            started: false,
-            container_since: None,
-            ..facts(&self.proxies[p])
-        };
+        let facts = ProxyFacts { started: false, container_since: None, ..facts(&self.proxies[p]) };
         self.realm.observe_proxy(facts, self.now, wall);
     }
 
@@ -300,10 +285,7 @@ impl World {
             let uid = self.servers[s].uid.clone();
             self.realm.forget(&uid, self.now);
             self.realm.want(want(s, &self.servers[s]), self.now);
-            let open = ServerWant {
-                door: WantDoor::Open,
-                ..want(s, &self.servers[s])
-            };
+            let open = ServerWant { door: WantDoor::Open, ..want(s, &self.servers[s]) };
             self.realm.want(open, self.now);
         } else {
             self.want(s, WantDoor::Open);
@@ -344,12 +326,7 @@ impl World {
     }
 
     fn take_over(&mut self) {
-        self.realm = Realm::new(
-            "game",
-            Rules::default(),
-            Some(self.now),
-            self.guard == Guard::ForgetEarlierLeader,
-        );
+        self.realm = Realm::new("game", Rules::default(), Some(self.now), self.guard == Guard::ForgetEarlierLeader);
         for proxy in &mut self.proxies {
             proxy.link = None;
         }

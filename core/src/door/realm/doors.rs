@@ -50,11 +50,8 @@ impl Realm {
             group: server.want.group.clone(),
             uid: uid.clone(),
         };
-        let replaced = self
-            .directory
-            .get(&listing.name)
-            .filter(|before| before.uid != *uid)
-            .map(|before| before.uid.clone());
+        let replaced =
+            self.directory.get(&listing.name).filter(|before| before.uid != *uid).map(|before| before.uid.clone());
         if let Some(revision) = self.directory.put(listing) {
             server.place.first_open.get_or_insert(revision);
             self.ledger.mark_routable(uid);

@@ -38,10 +38,7 @@ impl Realm {
 
     fn number_drain(&mut self, from_server: &str, active: bool) {
         self.drain_number = self.drain_number.saturating_add(1);
-        let drain = Drain {
-            number: self.drain_number,
-            active,
-        };
+        let drain = Drain { number: self.drain_number, active };
         self.drains.insert(from_server.to_owned(), drain);
         self.wake_proxies();
     }

@@ -28,13 +28,7 @@ impl Proxy {
 impl Seen {
     /// What controllers take for granted of a pod they were told nothing about.
     fn nothing(door: DoorView) -> Self {
-        Self {
-            connected: false,
-            ready: false,
-            count: (None, 0),
-            occupied: false,
-            door,
-        }
+        Self { connected: false, ready: false, count: (None, 0), occupied: false, door }
     }
 }
 
@@ -74,10 +68,7 @@ impl Realm {
             .servers
             .get(uid)
             .is_some_and(|server| !self.listed || self.proxies.values().any(|proxy| proxy.holds(server)));
-        let by_kubernetes = self
-            .proxies
-            .get(uid)
-            .is_some_and(|proxy| self.reached_by_kubernetes(proxy, now));
+        let by_kubernetes = self.proxies.get(uid).is_some_and(|proxy| self.reached_by_kubernetes(proxy, now));
         by_proxies || by_kubernetes || self.own_door_missing(uid)
     }
 
@@ -120,11 +111,7 @@ impl Realm {
             State::Closed(round) => now.saturating_duration_since(round.asked_at) >= self.rules.stale_after(),
             _ => false,
         };
-        Situation {
-            held: self.held(uid, now),
-            people: self.ledger.last_players(uid) > 0,
-            overdue,
-        }
+        Situation { held: self.held(uid, now), people: self.ledger.last_players(uid) > 0, overdue }
     }
 
     fn step(&mut self, uid: &PodUid, now: Instant) {
@@ -152,13 +139,7 @@ impl Realm {
             self.talks.entry(of.clone()).or_default().ask = self.nonce;
             self.wake.insert(of.clone());
         }
-        Round {
-            nonce: self.nonce,
-            confirmed_at,
-            asked_at: now,
-            pending,
-            spoiled: false,
-        }
+        Round { nonce: self.nonce, confirmed_at, asked_at: now, pending, spoiled: false }
     }
 
     fn note_changes(&mut self, uid: &PodUid, now: Instant) {
@@ -167,7 +148,7 @@ impl Realm {
         };
         let slots = entry.last_count().map_or(0, |count| count.slots);
         let seen = Seen {
-            connected: entry.connected(),
+            connected: entry.introduced(),
             ready: entry.ready(),
             count: (self.ledger.players(uid, now), slots),
             occupied: self.ledger.occupied(uid, now),

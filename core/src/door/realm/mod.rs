@@ -54,13 +54,7 @@ struct Proxy {
 
 impl Proxy {
     fn new(facts: ProxyFacts, may_inherit: bool) -> Self {
-        Self {
-            facts,
-            telling: Telling::new(may_inherit),
-            door: State::Open,
-            unroutable_since: None,
-            gone: false,
-        }
+        Self { facts, telling: Telling::new(may_inherit), door: State::Open, unroutable_since: None, gone: false }
     }
 }
 
@@ -176,10 +170,7 @@ impl Realm {
         }
         self.by_name.insert(want.name.clone(), uid.clone());
         if !self.servers.contains_key(&uid) {
-            let place = Place {
-                inherited: want.was_routable,
-                ..Place::default()
-            };
+            let place = Place { inherited: want.was_routable, ..Place::default() };
             let (want, door) = (want.clone(), State::Closing);
             self.servers.insert(uid.clone(), Server { want, place, door });
             self.shut.insert(uid.clone());
@@ -305,10 +296,7 @@ impl Realm {
 
     /// What came of the calls since the last time this was asked.
     pub fn take_effects(&mut self) -> Effects {
-        Effects {
-            wake: std::mem::take(&mut self.wake),
-            changes: std::mem::take(&mut self.changes),
-        }
+        Effects { wake: std::mem::take(&mut self.wake), changes: std::mem::take(&mut self.changes) }
     }
 
     fn drop_pod(&mut self, uid: &PodUid, now: Instant) {
@@ -352,8 +340,7 @@ impl Realm {
     /// Whether the pod's last report surely came from a process that was gone at `since`.
     fn counted_before(&self, uid: &PodUid, since: Instant) -> bool {
         let last = self.ledger.get(uid).and_then(Entry::last_count);
-        last.and_then(|count| count.at.checked_add(self.rules.clock_skew))
-            .is_some_and(|safe| safe <= since)
+        last.and_then(|count| count.at.checked_add(self.rules.clock_skew)).is_some_and(|safe| safe <= since)
     }
 
     fn wake_proxies(&mut self) {

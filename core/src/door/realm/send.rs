@@ -15,11 +15,7 @@ impl Realm {
     pub fn next(&mut self, uid: &PodUid, generation: Generation, now: Instant) -> Option<Out> {
         let entry = self.ledger.get(uid)?;
         let role = entry.role;
-        let can = if entry.greeted() {
-            entry.capabilities()
-        } else {
-            Capabilities::default()
-        };
+        let can = if entry.greeted() { entry.capabilities() } else { Capabilities::default() };
         let current = self.talks.get(uid)?.outbox.as_ref()?.generation == generation;
         if !current {
             return None;
@@ -29,9 +25,7 @@ impl Realm {
                 return None;
             }
             let directory = self.next_directory(uid, now);
-            let fleet = directory
-                .or_else(|| self.next_drain(uid, can))
-                .or_else(|| self.next_ready(uid));
+            let fleet = directory.or_else(|| self.next_drain(uid, can)).or_else(|| self.next_ready(uid));
             if fleet.is_some() {
                 return fleet;
             }
@@ -68,11 +62,7 @@ impl Realm {
         let outbox = self.talks.get_mut(uid)?.outbox.as_mut()?;
         // An upstream agent knows no way to stop, and one without targets has nothing to be told.
         let said = |active: bool| {
-            if active {
-                !groups.is_empty()
-            } else {
-                can.directory_revisions
-            }
+            if active { !groups.is_empty() } else { can.directory_revisions }
         };
         let (from_server, drain) = self
             .drains
@@ -104,10 +94,7 @@ impl Realm {
             return None;
         }
         outbox.door = talk.own_door.revision;
-        Some(Out::Door {
-            open: !talk.own_door.closed,
-            revision: talk.own_door.revision,
-        })
+        Some(Out::Door { open: !talk.own_door.closed, revision: talk.own_door.revision })
     }
 
     fn next_request(&mut self, uid: &PodUid, can: Capabilities) -> Option<Out> {

@@ -102,11 +102,7 @@ impl Realm {
         if !self.ledger.heard(uid, generation, now) {
             return;
         }
-        let sent = self
-            .talks
-            .get(uid)
-            .and_then(|talk| talk.outbox.as_ref())
-            .and_then(|outbox| outbox.directory);
+        let sent = self.talks.get(uid).and_then(|talk| talk.outbox.as_ref()).and_then(|outbox| outbox.directory);
         if sent.is_some_and(|sent| revision <= sent)
             && let Some(proxy) = self.proxies.get_mut(uid)
             && proxy.telling.applied(revision)
@@ -151,11 +147,7 @@ impl Realm {
 
     /// An agent that cannot confirm has confirmed what was written long enough before its report.
     fn confirm_by_report(&mut self, uid: &PodUid, now: Instant) {
-        let speaks = self
-            .ledger
-            .get(uid)
-            .filter(|entry| entry.greeted())
-            .map(Entry::capabilities);
+        let speaks = self.ledger.get(uid).filter(|entry| entry.greeted()).map(Entry::capabilities);
         if speaks.is_some_and(|can| !can.directory_revisions)
             && let Some(proxy) = self.proxies.get_mut(uid)
             && proxy.telling.reported(now, self.rules.upstream_grace)

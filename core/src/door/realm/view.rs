@@ -13,14 +13,11 @@ impl Realm {
         let entry = self.ledger.get(uid);
         let connected = |of: &PodUid| self.ledger.get(of).is_some_and(Entry::connected);
         let server = self.servers.get(uid);
-        let knowing = self
-            .proxies
-            .values()
-            .filter(|proxy| server.is_some_and(|server| proxy.knew(server)));
+        let knowing = self.proxies.values().filter(|proxy| server.is_some_and(|server| proxy.knew(server)));
         let refuses = entry.is_some_and(|entry| entry.capabilities().door);
         let players = self.ledger.players(uid, now);
         ServerView {
-            connected: connected(uid),
+            connected: entry.is_some_and(Entry::introduced),
             ready: entry.is_some_and(Entry::ready),
             players,
             last_players: self.ledger.last_players(uid),
@@ -43,7 +40,7 @@ impl Realm {
         let host_port = self.proxies.get(uid).is_some_and(|proxy| proxy.facts.host_port);
         let players = self.ledger.players(uid, now);
         ProxyView {
-            connected: entry.is_some_and(Entry::connected),
+            connected: entry.is_some_and(Entry::introduced),
             players,
             last_players: self.ledger.last_players(uid),
             slots: entry.and_then(Entry::last_count).map_or(0, |count| count.slots),
@@ -60,9 +57,7 @@ impl Realm {
     pub(super) fn door_view(&self, uid: &PodUid, now: Instant) -> DoorView {
         match self.door(uid) {
             None | Some(State::Open) => DoorView::Open,
-            Some(State::Closing) => DoorView::Closing {
-                waiting_for: self.holders(uid, now),
-            },
+            Some(State::Closing) => DoorView::Closing { waiting_for: self.holders(uid, now) },
             Some(State::Closed(round)) => DoorView::Closed {
                 waiting_for: round
                     .pending

@@ -17,11 +17,7 @@ fn a_door_closes_by_confirmations_and_is_empty_by_answers() {
     scene.obey("q");
     assert_eq!(scene.door("s"), "Closed: waits for p and 2 more");
     scene.count("s", 0, 0);
-    assert_eq!(
-        scene.door("s"),
-        "Closed: waits for p and 2 more",
-        "a report of its own accord is no answer"
-    );
+    assert_eq!(scene.door("s"), "Closed: waits for p and 2 more", "a report of its own accord is no answer");
     for name in ["p", "q"] {
         scene.obey(name);
     }
@@ -51,16 +47,9 @@ fn a_door_that_is_not_sealed_opens_again(#[case] rounds: usize) {
     scene.want("s", WantDoor::Open, true);
     assert_eq!(scene.door("s"), "Open");
     assert!(!scene.realm.claim_seal(&uid("s"), false, scene.now()));
-    assert!(matches!(
-        scene.messages("p").as_slice(),
-        [Out::Register { .. } | Out::ReportNow { .. }, ..]
-    ));
+    assert!(matches!(scene.messages("p").as_slice(), [Out::Register { .. } | Out::ReportNow { .. }, ..]));
     scene.want("s", WantDoor::Closed, true);
-    assert_eq!(
-        scene.door("s"),
-        "Closing: waits for p and 1 more",
-        "earlier confirmations count for nothing"
-    );
+    assert_eq!(scene.door("s"), "Closing: waits for p and 1 more", "earlier confirmations count for nothing");
 }
 
 #[test]
@@ -74,17 +63,9 @@ fn an_answer_to_a_request_from_before_the_last_confirmation_is_none() {
     scene.all_obey(&["p", "q"]);
     scene.count("s", 0, 1);
     scene.count("p", 0, 1);
-    assert_eq!(
-        scene.door("s"),
-        "Closed: waits for p and 2 more",
-        "the answer is to an earlier request"
-    );
+    assert_eq!(scene.door("s"), "Closed: waits for p and 2 more", "the answer is to an earlier request");
     scene.count("s", 0, 999);
-    assert_eq!(
-        scene.door("s"),
-        "Closed: waits for p and 2 more",
-        "a request that was not made"
-    );
+    assert_eq!(scene.door("s"), "Closed: waits for p and 2 more", "a request that was not made");
 }
 
 #[test]
@@ -107,6 +88,21 @@ fn somebody_who_slipped_in_is_seen_before_the_seal() {
     scene.count("s", 1, 0);
     assert!(scene.door("s").starts_with("Closed"), "any join seen resets");
     assert!(!scene.realm.claim_seal(&uid("s"), false, scene.now()));
+}
+
+#[rstest]
+#[case::as_long_as_its_process_may_live(0, false, 1)]
+#[case::until_its_process_surely_ended(60, false, 0)]
+#[case::until_its_pod_is_over(0, true, 0)]
+fn what_a_proxy_saw_counts(#[case] restarted_after: u64, #[case] terminal: bool, #[case] want: u32) {
+    let mut scene = Scene::new(OURS, OURS);
+    scene.through("p", 1, 0);
+    scene.cut("p");
+    scene.pass(restarted_after);
+    let at = wall(i64::try_from(scene.at).unwrap());
+    let facts = ProxyFacts { terminal, container_since: Some(at), ..proxy("p") };
+    scene.realm.observe_proxy(facts, scene.now(), at);
+    assert_eq!(scene.realm.server(&uid("s"), scene.now()).last_players, want);
 }
 
 /// What releases, and what does not release, the door that `q` holds after `p` has confirmed.
@@ -136,20 +132,10 @@ fn what_releases_a_door(#[case] happens: &str, #[case] held: bool) {
             "dial" => scene.join("q", Role::Proxy, OURS),
             "obey" => scene.obey("q"),
             "forget" => scene.realm.forget(&uid("q"), scene.now()),
-            "terminal" => scene.realm.observe_proxy(
-                ProxyFacts {
-                    terminal: true,
-                    ..proxy("q")
-                },
-                scene.now(),
-                wall(0),
-            ),
+            "terminal" => scene.realm.observe_proxy(ProxyFacts { terminal: true, ..proxy("q") }, scene.now(), wall(0)),
             _ => {
                 let at = wall(i64::try_from(scene.at).unwrap());
-                let facts = ProxyFacts {
-                    container_since: Some(at),
-                    ..proxy("q")
-                };
+                let facts = ProxyFacts { container_since: Some(at), ..proxy("q") };
                 scene.realm.observe_proxy(facts, scene.now(), at);
             }
         }
@@ -205,11 +191,7 @@ fn a_server_whose_agent_is_silent_is_not_empty() {
     scene.want("s", WantDoor::Closed, true);
     scene.all_obey(&["p", "q", "p", "q"]);
     scene.pass(3600);
-    assert_eq!(
-        scene.door("s"),
-        "Closed: waits for p and 2 more",
-        "lost answers are asked for again"
-    );
+    assert_eq!(scene.door("s"), "Closed: waits for p and 2 more", "lost answers are asked for again");
     scene.all_obey(&["p", "q", "p", "q"]);
     assert_eq!(scene.door("s"), "Closed: waits for s");
     scene.join("s", Role::Server, OURS);
@@ -223,14 +205,7 @@ fn a_proxys_door_waits_for_the_endpoints_and_then_for_a_zero() {
     scene.realm.set_ready(&uid("p"), false, scene.now());
     assert_eq!(scene.messages("p"), vec![Out::SetReady(false)]);
     assert_eq!(scene.door("p"), "Closing: waits for the service's endpoints");
-    scene.realm.observe_proxy(
-        ProxyFacts {
-            routable: false,
-            ..proxy("p")
-        },
-        scene.now(),
-        wall(0),
-    );
+    scene.realm.observe_proxy(ProxyFacts { routable: false, ..proxy("p") }, scene.now(), wall(0));
     scene.pass(4);
     assert!(scene.door("p").starts_with("Closing"));
     scene.pass(1);
@@ -252,11 +227,7 @@ fn an_agent_that_can_refuse_newcomers_must_confirm_that_it_does() {
     scene.all_obey(&["p", "q", "s"]);
     assert_eq!(scene.door("s"), "Empty");
     scene.join("s", Role::Server, door);
-    assert_eq!(
-        scene.door("s"),
-        "Closing: waits for s",
-        "a new process has an open door"
-    );
+    assert_eq!(scene.door("s"), "Closing: waits for s", "a new process has an open door");
 }
 
 #[test]

@@ -12,16 +12,11 @@ use crate::ledger::Role;
 #[case::it_never_ran(false, "Empty")]
 fn a_new_leader_does_not_trust_what_proxies_were_told_before(#[case] started: bool, #[case] want: &str) {
     let mut scene = Scene::bare();
-    scene
-        .realm
-        .observe_proxy(ProxyFacts { started, ..proxy("p") }, scene.now(), wall(0));
+    scene.realm.observe_proxy(ProxyFacts { started, ..proxy("p") }, scene.now(), wall(0));
     scene.want("s", WantDoor::Closed, true);
     scene.realm.listed(scene.now());
     scene.join("s", Role::Server, OURS);
-    assert!(
-        scene.door("s").starts_with("Closing"),
-        "its start may not have been seen yet"
-    );
+    assert!(scene.door("s").starts_with("Closing"), "its start may not have been seen yet");
     scene.pass(30);
     scene.obey("s");
     assert_eq!(scene.door("s"), want);
@@ -62,15 +57,9 @@ fn drains_reach_every_proxy_now_and_after_it_comes_back() {
     scene.realm.drain("s");
     assert_eq!(scene.messages("p"), vec![drain(&["lobby"])]);
     scene.join("q", Role::Proxy, OURS);
-    assert!(matches!(
-        scene.messages("q").as_slice(),
-        [Out::FullSync { .. }, Out::Drain { .. }]
-    ));
+    assert!(matches!(scene.messages("q").as_slice(), [Out::FullSync { .. }, Out::Drain { .. }]));
     scene.realm.resync();
-    assert!(matches!(
-        scene.messages("p").as_slice(),
-        [Out::FullSync { .. }, Out::Drain { .. }]
-    ));
+    assert!(matches!(scene.messages("p").as_slice(), [Out::FullSync { .. }, Out::Drain { .. }]));
     scene.realm.stop_drain("s");
     assert_eq!(scene.messages("p"), vec![drain(&[])]);
     scene.realm.resync();
@@ -87,17 +76,9 @@ fn a_whole_groups_change_is_sent_one_by_one_and_a_larger_one_as_the_full_list() 
     scene.want_all(&names, WantDoor::Open);
     scene.want_all(&names, WantDoor::Closed);
     let out = scene.messages("q");
-    assert!(
-        matches!(out.as_slice(), [Out::FullSync { .. }]),
-        "{} messages",
-        out.len()
-    );
+    assert!(matches!(out.as_slice(), [Out::FullSync { .. }]), "{} messages", out.len());
     let out = scene.messages("p");
-    assert!(
-        matches!(out.as_slice(), [Out::FullSync { .. }]),
-        "{} messages",
-        out.len()
-    );
+    assert!(matches!(out.as_slice(), [Out::FullSync { .. }]), "{} messages", out.len());
 }
 
 #[test]
@@ -131,21 +112,11 @@ fn controllers_are_told_what_changed_and_nothing_else() {
     scene.count("s", 0, 0);
     assert_eq!(scene.realm.take_effects().changes, vec![]);
     scene.count("s", 1, 0);
-    let kinds: Vec<_> = scene
-        .realm
-        .take_effects()
-        .changes
-        .iter()
-        .map(|change| change.kind)
-        .collect();
+    let kinds: Vec<_> = scene.realm.take_effects().changes.iter().map(|change| change.kind).collect();
     assert_eq!(kinds, vec![ChangeKind::Count, ChangeKind::Occupied]);
     scene.pass(10);
     let stale = scene.realm.take_effects().changes;
-    assert!(
-        stale
-            .iter()
-            .any(|change| change.name == "s" && change.kind == ChangeKind::Count)
-    );
+    assert!(stale.iter().any(|change| change.name == "s" && change.kind == ChangeKind::Count));
 }
 
 #[test]
@@ -183,11 +154,7 @@ fn the_log_forgets_and_still_knows_what_was_overtaken() {
     }
     assert_eq!(
         names,
-        [
-            ("b".into(), "1".into()),
-            ("a".into(), "2".into()),
-            ("c".into(), "1".into())
-        ] as [(String, String); 3]
+        [("b".into(), "1".into()), ("a".into(), "2".into()), ("c".into(), "1".into())] as [(String, String); 3]
     );
     assert_eq!(at, directory.revision());
 }

@@ -7,13 +7,8 @@ use jiff::Timestamp;
 use crate::door::{Introduction, Out, ProxyFacts, Realm, Revision, ServerWant, WantDoor};
 use crate::ledger::{Capabilities, Entry, Generation, PodUid, Report, Role, Rules, ServerCount};
 
-pub(super) const OURS: Capabilities = Capabilities {
-    directory_revisions: true,
-    report_now: true,
-    server_occupancy: true,
-    door: false,
-    keep_alive: true,
-};
+pub(super) const OURS: Capabilities =
+    Capabilities { directory_revisions: true, report_now: true, server_occupancy: true, door: false, keep_alive: true };
 pub(super) const UPSTREAM: Capabilities = Capabilities {
     directory_revisions: false,
     report_now: false,
@@ -92,12 +87,7 @@ impl Scene {
     pub(super) fn bare() -> Self {
         let t0 = Instant::now();
         let realm = Realm::new("game", Rules::default(), Some(t0), false);
-        Self {
-            realm,
-            t0,
-            at: 0,
-            generation: 0,
-        }
+        Self { realm, t0, at: 0, generation: 0 }
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -118,23 +108,13 @@ impl Scene {
         self.generation += 1;
         let generation = Generation(self.generation);
         let group = if role == Role::Proxy { "edge" } else { "lobby" };
-        let who = Introduction {
-            uid: uid(name),
-            name: name.into(),
-            group: group.into(),
-            role,
-        };
+        let who = Introduction { uid: uid(name), name: name.into(), group: group.into(), role };
         self.realm.join(&who, generation, self.now());
-        self.realm
-            .hello(&who.uid, generation, role == Role::Server, can, self.now());
+        self.realm.hello(&who.uid, generation, role == Role::Server, can, self.now());
     }
 
     pub(super) fn session(&self, name: &str) -> Generation {
-        self.realm
-            .ledger()
-            .get(&uid(name))
-            .and_then(Entry::session)
-            .expect("connected")
+        self.realm.ledger().get(&uid(name)).and_then(Entry::session).expect("connected")
     }
 
     pub(super) fn cut(&mut self, name: &str) {
@@ -143,32 +123,14 @@ impl Scene {
     }
 
     pub(super) fn count(&mut self, name: &str, players: i32, nonce: u64) {
-        let report = Report {
-            players,
-            slots: 20,
-            nonce,
-            servers: Vec::new(),
-        };
-        self.realm
-            .report(&uid(name), self.session(name), &report, self.now())
-            .unwrap();
+        let report = Report { players, slots: 20, nonce, servers: Vec::new() };
+        self.realm.report(&uid(name), self.session(name), &report, self.now()).unwrap();
     }
 
     pub(super) fn through(&mut self, name: &str, connecting: i32, nonce: u64) {
-        let servers = vec![ServerCount {
-            server: "s".into(),
-            players: 0,
-            connecting,
-        }];
-        let report = Report {
-            players: connecting,
-            slots: 500,
-            nonce,
-            servers,
-        };
-        self.realm
-            .report(&uid(name), self.session(name), &report, self.now())
-            .unwrap();
+        let servers = vec![ServerCount { server: "s".into(), players: 0, connecting }];
+        let report = Report { players: connecting, slots: 500, nonce, servers };
+        self.realm.report(&uid(name), self.session(name), &report, self.now()).unwrap();
     }
 
     pub(super) fn messages(&mut self, name: &str) -> Vec<Out> {
@@ -178,8 +140,7 @@ impl Scene {
     }
 
     pub(super) fn confirm(&mut self, name: &str, revision: Revision) {
-        self.realm
-            .directory_applied(&uid(name), self.session(name), revision, self.now());
+        self.realm.directory_applied(&uid(name), self.session(name), revision, self.now());
     }
 
     /// The agent takes all its messages and answers each as an agent of ours on an empty pod.
@@ -192,8 +153,7 @@ impl Scene {
                 Out::ReportNow { nonce } => self.count(name, 0, nonce),
                 Out::Door { open, revision } => {
                     let generation = self.session(name);
-                    self.realm
-                        .door_applied(&uid(name), generation, open, revision, self.now());
+                    self.realm.door_applied(&uid(name), generation, open, revision, self.now());
                 }
                 Out::Drain { .. } | Out::SetReady(_) => {}
             }

@@ -15,10 +15,7 @@ pub(super) struct Cache<V> {
 
 impl<V: Clone> Cache<V> {
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            most,
-        }
+        Self { entries: HashMap::new(), most }
     }
 
     pub(super) fn get(&self, key: &Key, now: Instant) -> Option<V> {

@@ -33,10 +33,7 @@ pub(super) struct Limiter {
 
 impl Limiter {
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            buckets: HashMap::new(),
-            most,
-        }
+        Self { buckets: HashMap::new(), most }
     }
 
     /// Whether the peer may cause a review.
@@ -60,10 +57,7 @@ impl Limiter {
         if self.buckets.len() < self.most {
             return;
         }
-        let fullest = self
-            .buckets
-            .iter()
-            .max_by(|(_, a), (_, b)| a.left(now).total_cmp(&b.left(now)));
+        let fullest = self.buckets.iter().max_by(|(_, a), (_, b)| a.left(now).total_cmp(&b.left(now)));
         if let Some(fullest) = fullest.map(|(peer, _)| *peer) {
             self.buckets.remove(&fullest);
         }
@@ -107,10 +101,7 @@ mod tests {
             limiter.charge(peer(last), t0);
             assert!(limiter.buckets.len() <= 3);
         }
-        assert!(
-            limiter.buckets.contains_key(&peer(1)),
-            "the worst is remembered longest"
-        );
+        assert!(limiter.buckets.contains_key(&peer(1)), "the worst is remembered longest");
         limiter.charge(peer(60), t0 + Duration::from_mins(10));
         assert_eq!(limiter.buckets.len(), 1, "full buckets are forgotten");
     }

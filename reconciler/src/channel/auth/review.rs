@@ -94,11 +94,7 @@ impl KubeAuthenticator {
         known: impl Fn(&str, &str) -> Option<PodIdentity> + Send + Sync + 'static,
         metrics: ChannelMetrics,
     ) -> Self {
-        let reviews = Reviews {
-            made: Cache::new(REVIEWS),
-            running: HashMap::new(),
-            limiter: Limiter::new(PEERS),
-        };
+        let reviews = Reviews { made: Cache::new(REVIEWS), running: HashMap::new(), limiter: Limiter::new(PEERS) };
         Self {
             client,
             known: Box::new(known),
@@ -123,12 +119,7 @@ impl KubeAuthenticator {
         }
         Ok(Accepted {
             namespace: holder.namespace,
-            who: Introduction {
-                uid: holder.uid,
-                name: holder.pod,
-                group: pod.group,
-                role,
-            },
+            who: Introduction { uid: holder.uid, name: holder.pod, group: pod.group, role },
         })
     }
 
@@ -182,9 +173,7 @@ impl KubeAuthenticator {
             }
             review
         });
-        task.map(|joined| joined.unwrap_or(Err(Refusal::Unavailable)))
-            .boxed()
-            .shared()
+        task.map(|joined| joined.unwrap_or(Err(Refusal::Unavailable))).boxed().shared()
     }
 
     async fn pod(&self, holder: &Holder, peer: IpAddr) -> Result<PodIdentity, Refusal> {
@@ -224,10 +213,7 @@ impl Authenticate for KubeAuthenticator {
 
 async fn ask(api: &Api<TokenReview>, room: &Semaphore, token: String) -> Review {
     let review = TokenReview {
-        spec: TokenReviewSpec {
-            audiences: Some(vec![volume::TOKEN_AUDIENCE.to_owned()]),
-            token: Some(token),
-        },
+        spec: TokenReviewSpec { audiences: Some(vec![volume::TOKEN_AUDIENCE.to_owned()]), token: Some(token) },
         ..TokenReview::default()
     };
     let _permit = room.acquire().await.map_err(|_| Refusal::Unavailable)?;
@@ -260,12 +246,7 @@ pub(super) fn holder(status: TokenReviewStatus) -> Review {
     let (Some(pod), Some(uid)) = (only(POD_NAME), only(POD_UID)) else {
         return Err(Refusal::NotBound);
     };
-    Ok(Holder {
-        namespace: namespace.to_owned(),
-        account: account.to_owned(),
-        pod: pod.to_owned(),
-        uid: uid.into(),
-    })
+    Ok(Holder { namespace: namespace.to_owned(), account: account.to_owned(), pod: pod.to_owned(), uid: uid.into() })
 }
 
 fn identity(pod: &PartialObjectMeta<Pod>) -> Option<PodIdentity> {
@@ -279,9 +260,7 @@ fn identity(pod: &PartialObjectMeta<Pod>) -> Option<PodIdentity> {
         uid: pod.metadata.uid.as_deref()?.into(),
         group: labels.get(label::GROUP).cloned().unwrap_or_default(),
         role,
-        managed: labels
-            .get(label::MANAGED_BY)
-            .is_some_and(|by| by == label::MANAGED_BY_VALUE),
+        managed: labels.get(label::MANAGED_BY).is_some_and(|by| by == label::MANAGED_BY_VALUE),
     })
 }
 

@@ -37,7 +37,7 @@ fn review(token: &str) -> Option<Value> {
     };
     let yes = |user: Value| json!({"authenticated": true, "audiences": audience, "user": user});
     Some(match token {
-        "server" => yes(user("spawnery-server", "lobby-a", "uid-a")),
+        _ if token == "server" || token.starts_with("renewed-") => yes(user("spawnery-server", "lobby-a", "uid-a")),
         "fast" => yes(user("spawnery-server", "lobby-fast", "uid-fast")),
         "proxy" => yes(user("spawnery-proxy", "edge-1", "uid-e")),
         "server-account-of-a-proxy" => yes(user("spawnery-server", "edge-1", "uid-e")),
@@ -81,11 +81,7 @@ async fn answer(asked: Arc<Asked>, request: Request<Body>) -> Result<Response<Bo
     let path = request.uri().path().to_owned();
     let respond = |code: StatusCode, body: Value| {
         let body = Body::from(serde_json::to_vec(&body).unwrap());
-        Ok(Response::builder()
-            .status(code)
-            .header("content-type", "application/json")
-            .body(body)
-            .unwrap())
+        Ok(Response::builder().status(code).header("content-type", "application/json").body(body).unwrap())
     };
     let failure = |code: StatusCode| {
         respond(
@@ -123,12 +119,7 @@ fn known(namespace: &str, name: &str) -> Option<PodIdentity> {
         ("game", "edge-1") => ("uid-e", Role::Proxy),
         _ => return None,
     };
-    Some(PodIdentity {
-        uid: uid.into(),
-        group: "lobby".into(),
-        role,
-        managed: true,
-    })
+    Some(PodIdentity { uid: uid.into(), group: "lobby".into(), role, managed: true })
 }
 
 fn authenticator() -> (KubeAuthenticator, Arc<Asked>) {
@@ -161,9 +152,7 @@ fn authenticator() -> (KubeAuthenticator, Arc<Asked>) {
 async fn judges(#[case] token: &str, #[case] role: Role, #[case] want: Result<&str, Refusal>) {
     let (authenticator, _) = authenticator();
     let judged = authenticator.authenticate(token, role, PEER).await;
-    let names = judged
-        .as_ref()
-        .map(|Accepted { namespace, who }| (namespace.as_str(), who.name.as_str()));
+    let names = judged.as_ref().map(|Accepted { namespace, who }| (namespace.as_str(), who.name.as_str()));
     assert_eq!(names.map_err(|refusal| *refusal), want.map(|name| ("game", name)));
 }
 
@@ -180,14 +169,7 @@ async fn one_review_serves_all_who_ask_at_once_and_for_a_while() {
 async fn reviews_are_believed_for_a_minute_refused_ones_for_ten_seconds_outages_never() {
     let (authenticator, asked) = authenticator();
     let mut reviews = Vec::new();
-    for (token, seconds) in [
-        ("server", 59),
-        ("server", 2),
-        ("bad", 9),
-        ("bad", 2),
-        ("outage", 0),
-        ("outage", 0),
-    ] {
+    for (token, seconds) in [("server", 59), ("server", 2), ("bad", 9), ("bad", 2), ("outage", 0), ("outage", 0)] {
         _ = authenticator.authenticate(token, Role::Server, PEER).await;
         tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
         reviews.push(asked.reviews.load(Ordering::SeqCst));
@@ -202,22 +184,17 @@ async fn reviews_are_believed_for_a_minute_refused_ones_for_ten_seconds_outages_
 async fn only_refused_reviews_are_charged_and_only_to_their_peer() {
     let (authenticator, asked) = authenticator();
     for index in 0..5 {
-        let refused = authenticator
-            .authenticate(&format!("bad-{index}"), Role::Server, PEER)
-            .await;
+        let refused = authenticator.authenticate(&format!("bad-{index}"), Role::Server, PEER).await;
         assert_eq!(refused.err(), Some(Refusal::TokenNotAccepted));
     }
     let limited = authenticator.authenticate("server", Role::Server, PEER).await;
     assert_eq!(limited.err(), Some(Refusal::RateLimited));
     let cached = authenticator.authenticate("bad-0", Role::Server, PEER).await;
-    assert_eq!(
-        cached.err(),
-        Some(Refusal::TokenNotAccepted),
-        "what is remembered costs nothing"
-    );
+    assert_eq!(cached.err(), Some(Refusal::TokenNotAccepted), "what is remembered costs nothing");
     let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 10));
-    for _ in 0..20 {
-        assert!(authenticator.authenticate("server", Role::Server, other).await.is_ok());
+    for index in 0..20 {
+        let renewed = format!("renewed-{index}");
+        assert!(authenticator.authenticate(&renewed, Role::Server, other).await.is_ok());
     }
-    assert_eq!(asked.reviews.load(Ordering::SeqCst), 6);
+    assert_eq!(asked.reviews.load(Ordering::SeqCst), 5 + 20);
 }

@@ -33,21 +33,12 @@ pub(super) struct Agent<Say, Hear> {
 
 impl<Say, Hear> Agent<Say, Hear> {
     pub(super) fn new(say: mpsc::UnboundedSender<Say>, hears: Streaming<Hear>, gate: watch::Sender<bool>) -> Self {
-        Self {
-            say: Some(say),
-            hears,
-            gate,
-            directory: BTreeSet::new(),
-        }
+        Self { say: Some(say), hears, gate, directory: BTreeSet::new() }
     }
 
     pub(super) fn say(&self, message: impl Into<Said<Say>>) {
         let Said(message) = message.into();
-        self.say
-            .as_ref()
-            .expect("not finished")
-            .send(message)
-            .unwrap_or_else(|_| panic!("the stream is up"));
+        self.say.as_ref().expect("not finished").send(message).unwrap_or_else(|_| panic!("the stream is up"));
     }
 
     /// The process stops: nothing is read or written any more.
@@ -74,23 +65,13 @@ impl<Say, Hear> Agent<Say, Hear> {
 
 impl Agent<ServerMessage, OperatorToServer> {
     pub(super) async fn hear(&mut self) -> ToServer {
-        let heard = timeout(LIMIT, self.hears.message())
-            .await
-            .expect("in time")
-            .expect("no end");
+        let heard = timeout(LIMIT, self.hears.message()).await.expect("in time").expect("no end");
         heard.and_then(|heard| heard.message).expect("a message")
     }
 
     pub(super) fn count(&self, players: i32, slots: i32, nonce: u64) {
-        let count = PlayerCount {
-            players,
-            slots,
-            nonce,
-            servers: Vec::new(),
-        };
-        self.say(ServerMessage {
-            message: Some(server_message::Message::PlayerCount(count)),
-        });
+        let count = PlayerCount { players, slots, nonce, servers: Vec::new() };
+        self.say(ServerMessage { message: Some(server_message::Message::PlayerCount(count)) });
     }
 
     /// Answers the next request for a count.
@@ -105,10 +86,7 @@ impl Agent<ServerMessage, OperatorToServer> {
 
 impl Agent<ProxyMessage, OperatorToProxy> {
     pub(super) async fn hear(&mut self) -> ToProxy {
-        let heard = timeout(LIMIT, self.hears.message())
-            .await
-            .expect("in time")
-            .expect("no end");
+        let heard = timeout(LIMIT, self.hears.message()).await.expect("in time").expect("no end");
         heard.and_then(|heard| heard.message).expect("a message")
     }
 
@@ -141,22 +119,13 @@ impl Agent<ProxyMessage, OperatorToProxy> {
             };
             self.count(0);
             let applied = DirectoryApplied { revision, epoch: EPOCH };
-            self.say(ProxyMessage {
-                message: Some(proxy_message::Message::DirectoryApplied(applied)),
-            });
+            self.say(ProxyMessage { message: Some(proxy_message::Message::DirectoryApplied(applied)) });
         }
     }
 
     fn count(&self, nonce: u64) {
-        let count = PlayerCount {
-            players: 0,
-            slots: 500,
-            nonce,
-            servers: Vec::new(),
-        };
-        self.say(ProxyMessage {
-            message: Some(proxy_message::Message::PlayerCount(count)),
-        });
+        let count = PlayerCount { players: 0, slots: 500, nonce, servers: Vec::new() };
+        self.say(ProxyMessage { message: Some(proxy_message::Message::PlayerCount(count)) });
     }
 }
 
@@ -177,28 +146,20 @@ impl From<ProxyMessage> for Said<ProxyMessage> {
 
 impl From<Hello> for Said<ServerMessage> {
     fn from(hello: Hello) -> Self {
-        Self(ServerMessage {
-            message: Some(server_message::Message::Hello(hello)),
-        })
+        Self(ServerMessage { message: Some(server_message::Message::Hello(hello)) })
     }
 }
 
 impl From<Hello> for Said<ProxyMessage> {
     fn from(hello: Hello) -> Self {
-        Self(ProxyMessage {
-            message: Some(proxy_message::Message::Hello(hello)),
-        })
+        Self(ProxyMessage { message: Some(proxy_message::Message::Hello(hello)) })
     }
 }
 
 /// The Hello of an agent of ours that cannot refuse newcomers.
 pub(super) fn hello() -> Hello {
     let can = capability::ALL.iter().filter(|named| **named != capability::DOOR);
-    Hello {
-        version: "test".into(),
-        ready: true,
-        capabilities: can.map(ToString::to_string).collect(),
-    }
+    Hello { version: "test".into(), ready: true, capabilities: can.map(ToString::to_string).collect() }
 }
 
 /// Bytes that stop flowing while the process is frozen.

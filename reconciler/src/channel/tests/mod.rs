@@ -26,42 +26,19 @@ async fn a_proxy_hears_the_interval_the_deadline_and_then_the_directory() {
     rig.hub.drain("game", "lobby-b");
     let mut proxy = rig.proxy("edge-1").await;
     proxy.say(hello());
-    assert_eq!(
-        proxy.hear().await,
-        ToProxy::ReportInterval(ReportInterval { seconds: 1 })
-    );
-    let deadline = SessionDeadline {
-        renew_after_seconds: 480,
-        hard_deadline_seconds: 600,
-    };
+    assert_eq!(proxy.hear().await, ToProxy::ReportInterval(ReportInterval { seconds: 1 }));
+    let deadline = SessionDeadline { renew_after_seconds: 480, hard_deadline_seconds: 600 };
     assert_eq!(proxy.hear().await, ToProxy::SessionDeadline(deadline));
-    let ToProxy::FullSync(FullSync {
-        servers,
-        revision,
-        epoch,
-    }) = proxy.hear().await
-    else {
+    let ToProxy::FullSync(FullSync { servers, revision, epoch }) = proxy.hear().await else {
         panic!("no full list");
     };
     let names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
-    assert_eq!(
-        (names.as_slice(), revision, epoch),
-        (["lobby-a", "lobby-b"].as_slice(), 3, EPOCH)
-    );
+    assert_eq!((names.as_slice(), revision, epoch), (["lobby-a", "lobby-b"].as_slice(), 3, EPOCH));
     let ToProxy::DrainPlayers(drain) = proxy.hear().await else {
         panic!("no drain");
     };
-    assert_eq!(
-        (drain.from_server.as_str(), drain.to_groups.as_slice()),
-        ("lobby-b", ["lobby".to_owned()].as_slice())
-    );
-    assert_eq!(
-        proxy.hear().await,
-        ToProxy::SetReady(SetReady {
-            ready: true,
-            epoch: EPOCH
-        })
-    );
+    assert_eq!((drain.from_server.as_str(), drain.to_groups.as_slice()), ("lobby-b", ["lobby".to_owned()].as_slice()));
+    assert_eq!(proxy.hear().await, ToProxy::SetReady(SetReady { ready: true, epoch: EPOCH }));
 }
 
 #[tokio::test]
@@ -81,10 +58,7 @@ async fn a_server_is_closed_emptied_and_known_to_be() {
     rig.want("lobby-a", WantDoor::Closed);
     assert!(matches!(rig.view("lobby-a").door, DoorView::Closing { .. }));
     proxy.settle().await;
-    eventually("the proxy's confirmation", || {
-        matches!(rig.view("lobby-a").door, DoorView::Closed { .. })
-    })
-    .await;
+    eventually("the proxy's confirmation", || matches!(rig.view("lobby-a").door, DoorView::Closed { .. })).await;
     server.count(0, 20, 0);
     server.answer_requests(0).await;
     proxy.settle().await;
@@ -105,25 +79,15 @@ async fn a_newer_session_of_the_same_pod_takes_over() {
     let mut new = rig.server("lobby-a").await;
     new.hear().await;
     assert_eq!(old.end().await.map(|status| status.code()), Some(Code::Unavailable));
-    assert!(
-        rig.view("lobby-a").connected && rig.view("lobby-a").ready,
-        "the end of the old one changes nothing"
-    );
+    assert!(rig.view("lobby-a").connected && rig.view("lobby-a").ready, "the end of the old one changes nothing");
     new.finish();
     eventually("the new one is the last", || !rig.view("lobby-a").connected).await;
-    assert_eq!(
-        new.end().await.map(|status| status.code()),
-        None,
-        "an agent that is done is let go in peace"
-    );
+    assert_eq!(new.end().await.map(|status| status.code()), None, "an agent that is done is let go in peace");
 }
 
 #[tokio::test]
 async fn a_session_ends_at_its_deadline() {
-    let config = rig::Times {
-        hard_deadline: Duration::from_millis(300),
-        ..quick()
-    };
+    let config = rig::Times { hard_deadline: Duration::from_millis(300), ..quick() };
     let rig = Rig::start(config);
     let mut server = rig.server("lobby-a").await;
     assert_eq!(server.end().await.map(|status| status.code()), Some(Code::Unavailable));
@@ -179,14 +143,8 @@ async fn reports_that_cannot_be_are_dropped_and_the_session_goes_on() {
     server.count(-1, 20, 0);
     server.say(spawnery_proto::v1alpha1::ServerMessage { message: None });
     server.count(3, 20, 0);
-    eventually("the one that can be is taken", || {
-        rig.view("lobby-a").players == Some(3)
-    })
-    .await;
-    assert!(
-        rig.metrics_text()
-            .contains("spawnery_agent_rejected_reports_total{role=\"server\"} 2")
-    );
+    eventually("the one that can be is taken", || rig.view("lobby-a").players == Some(3)).await;
+    assert!(rig.metrics_text().contains("spawnery_agent_rejected_reports_total{role=\"server\"} 2"));
 }
 
 #[tokio::test]
@@ -241,24 +199,19 @@ async fn only_tls_1_3_is_spoken_and_the_server_goes_on() {
     rig.plain_bytes().await;
     let mut accepted = rig.server("lobby-a").await;
     accepted.hear().await;
-    eventually("the failures are counted", || {
-        rig.metrics_text().contains("spawnery_agent_handshake_failures_total 2")
-    })
-    .await;
+    eventually("the failures are counted", || rig.metrics_text().contains("spawnery_agent_handshake_failures_total 2"))
+        .await;
 }
 
 #[tokio::test]
 async fn a_connection_that_nobody_uses_is_ended() {
-    let config = rig::Times {
-        idle: Duration::from_millis(200),
-        ..quick()
-    };
+    let config = rig::Times { idle: Duration::from_millis(200), ..quick() };
     let rig = Rig::start(config);
     let mut used = rig.server("lobby-a").await;
+    used.say(hello());
     used.hear().await;
-    let idle = rig
-        .handshake(spawnery_certs::client::client_config(&rig.ca).unwrap())
-        .await;
+    eventually("it is there", || rig.view("lobby-a").connected).await;
+    let idle = rig.handshake(spawnery_certs::client::client_config(&rig.ca).unwrap()).await;
     rig::reads_the_end(idle.unwrap()).await;
     assert!(rig.view("lobby-a").connected, "one that is used stays");
 }

@@ -47,10 +47,7 @@ pub(super) struct Times {
 }
 
 pub(super) fn quick() -> Times {
-    Times {
-        hard_deadline: Duration::from_mins(10),
-        idle: Duration::from_mins(5),
-    }
+    Times { hard_deadline: Duration::from_mins(10), idle: Duration::from_mins(5) }
 }
 
 pub(super) struct Rig {
@@ -68,16 +65,11 @@ impl Rig {
         let now = spawnery_runtime::clock::Clock::system().wall();
         let authority = Authority::generate(now).unwrap();
         let serving = ServingCert::empty();
-        serving
-            .set(&authority.leaf(now, &operator_names("spawnery-system")).unwrap())
-            .unwrap();
+        serving.set(&authority.leaf(now, &operator_names("spawnery-system")).unwrap()).unwrap();
         let mut registry = Registry::default();
         let metrics = ChannelMetrics::new(&mut registry);
-        let hub_config = HubConfig {
-            report_interval: INTERVAL,
-            hard_deadline: times.hard_deadline,
-            ..HubConfig::default()
-        };
+        let hub_config =
+            HubConfig { report_interval: INTERVAL, hard_deadline: times.hard_deadline, ..HubConfig::default() };
         let hub = Hub::new(hub_config, metrics.clone());
         let leads = Arc::new(AtomicBool::new(true));
         let lease = Arc::clone(&leads);
@@ -97,24 +89,8 @@ impl Rig {
         let stop = CancellationToken::new();
         let (ticking, stopping) = (Arc::clone(&hub), stop.clone());
         tokio::spawn(async move { ticking.run(stopping).await });
-        let serve = channel::serve(
-            config,
-            listener,
-            tls,
-            Arc::clone(&hub),
-            Arc::new(Fake),
-            metrics,
-            stop.clone(),
-        );
-        Self {
-            hub,
-            ca: authority.cert_pem().to_owned(),
-            address,
-            registry,
-            leads,
-            stop,
-            server: tokio::spawn(serve),
-        }
+        let serve = channel::serve(config, listener, tls, Arc::clone(&hub), Arc::new(Fake), metrics, stop.clone());
+        Self { hub, ca: authority.cert_pem().to_owned(), address, registry, leads, stop, server: tokio::spawn(serve) }
     }
 
     pub(super) fn want(&self, name: &str, door: WantDoor) {
@@ -164,11 +140,7 @@ impl Rig {
 
     pub(super) async fn stop(self) {
         self.stop.cancel();
-        timeout(LIMIT, self.server)
-            .await
-            .expect("in time")
-            .expect("no panic")
-            .expect("no error");
+        timeout(LIMIT, self.server).await.expect("in time").expect("no panic").expect("no error");
     }
 
     pub(super) async fn handshake(&self, config: rustls::ClientConfig) -> io::Result<TlsStream<TcpStream>> {
@@ -181,9 +153,7 @@ impl Rig {
         let mut tcp = TcpStream::connect(self.address).await.unwrap();
         tcp.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
-        _ = timeout(LIMIT, tcp.read_to_end(&mut answer))
-            .await
-            .expect("an answer or an end");
+        _ = timeout(LIMIT, tcp.read_to_end(&mut answer)).await.expect("an answer or an end");
     }
 
     pub(super) async fn try_open(&self, role: Role, token: Option<&str>) -> Result<(), Status> {
@@ -203,22 +173,14 @@ impl Rig {
     pub(super) async fn server(&self, name: &str) -> Agent<ServerMessage, OperatorToServer> {
         let (mut client, gate) = self.dial().await;
         let (say, said) = mpsc::unbounded_channel();
-        let hears = client
-            .server_session(request(said, Some(name)))
-            .await
-            .unwrap()
-            .into_inner();
+        let hears = client.server_session(request(said, Some(name))).await.unwrap().into_inner();
         Agent::new(say, hears, gate)
     }
 
     pub(super) async fn proxy(&self, name: &str) -> Agent<ProxyMessage, OperatorToProxy> {
         let (mut client, gate) = self.dial().await;
         let (say, said) = mpsc::unbounded_channel();
-        let hears = client
-            .proxy_session(request(said, Some(name)))
-            .await
-            .unwrap()
-            .into_inner();
+        let hears = client.proxy_session(request(said, Some(name))).await.unwrap().into_inner();
         Agent::new(say, hears, gate)
     }
 
@@ -244,9 +206,7 @@ fn request<M: Send + 'static>(
 ) -> Request<UnboundedReceiverStream<M>> {
     let mut request = Request::new(UnboundedReceiverStream::new(said));
     if let Some(token) = token {
-        request
-            .metadata_mut()
-            .insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
     request
 }
@@ -257,9 +217,7 @@ pub(super) async fn eventually(what: &str, holds: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(LIMIT, wait)
-        .await
-        .unwrap_or_else(|_| panic!("not in time: {what}"));
+    timeout(LIMIT, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
 }
 
 pub(super) fn tls_1_2(ca: &str) -> rustls::ClientConfig {
@@ -274,9 +232,7 @@ pub(super) fn tls_1_2(ca: &str) -> rustls::ClientConfig {
 
 pub(super) async fn reads_the_end(mut stream: TlsStream<TcpStream>) {
     let mut rest = Vec::new();
-    _ = timeout(LIMIT, stream.read_to_end(&mut rest))
-        .await
-        .expect("the connection ends");
+    _ = timeout(LIMIT, stream.read_to_end(&mut rest)).await.expect("the connection ends");
 }
 
 /// Takes the token for the pod's name.
@@ -291,12 +247,7 @@ impl Authenticate for Fake {
             "limited" => Err(Refusal::RateLimited),
             name => Ok(Accepted {
                 namespace: "game".into(),
-                who: Introduction {
-                    uid: name.into(),
-                    name: name.into(),
-                    group: "group".into(),
-                    role,
-                },
+                who: Introduction { uid: name.into(), name: name.into(), group: "group".into(), role },
             }),
         };
         std::future::ready(judged).boxed()

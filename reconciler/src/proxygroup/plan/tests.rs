@@ -103,6 +103,7 @@ fn observed(pods: Vec<Sight>) -> Observed {
         desired_hash: Some(HASH.to_owned()),
         creating: 0,
         service: None,
+        foreign_budgets: vec![],
         memory: OfGroup::default(),
         now: now(),
     }
@@ -144,6 +145,32 @@ fn somebody_joins() {
     assert_eq!((pod.name.as_str(), pod.uid.as_str()), ("a", "uid-of-a"));
     assert!(marks.occupied && marks.do_not_disrupt.is_some());
     assert_eq!(plan.status.connected_players, 3);
+}
+
+/// A proxy whose agent nobody has heard, which counts as occupied wherever somebody may be on it.
+fn unheard(conditions: Value) -> Sight {
+    let mut unheard = plain("a");
+    let mut pod = (*unheard.pod).clone();
+    pod.status = serde_json::from_value(json!({"phase": "Running", "startTime": ago(60), "conditions": conditions})).unwrap();
+    unheard.pod = Arc::new(pod);
+    unheard.view.ever_connected = false;
+    unheard.view.occupied = true;
+    unheard
+}
+
+#[rstest]
+#[case::not_ready_since_it_began(json!([{"type": "Ready", "status": "False", "lastTransitionTime": ago(59)}]), false)]
+#[case::it_was_ready_once(json!([{"type": "Ready", "status": "False", "lastTransitionTime": ago(30)}]), true)]
+#[case::it_is_ready(json!([{"type": "Ready", "status": "True", "lastTransitionTime": ago(59)}]), true)]
+#[case::since_when_is_unknown(json!([{"type": "Ready", "status": "False"}]), true)]
+#[case::nobody_says(json!([]), true)]
+fn a_proxy_that_was_never_ready_holds_nobody(#[case] conditions: Value, #[case] occupied: bool) {
+    let by_service = plan(&observed(vec![unheard(conditions.clone()), plain("b")]));
+    assert_eq!(by_service.marks.iter().any(|(pod, marks)| pod.name == "a" && marks.occupied), occupied);
+    let by_node = edit(observed(vec![unheard(conditions), plain("b")]), |group| {
+        group.spec.expose = serde_json::from_value(json!({"type": "HostPort", "hostPort": {"port": 25565}})).unwrap();
+    });
+    assert!(plan(&by_node).marks.iter().any(|(_, marks)| marks.occupied), "players need no Service there");
 }
 
 #[test]
@@ -294,4 +321,25 @@ fn an_administrators_word_goes_over_a_hold() {
         group.spec.drain.on_deadline = spawnery_api::v1alpha1::OnDeadline::Hold;
     });
     assert_eq!(plan(&seen).seals[0].1, SealReason::Override);
+}
+
+#[test]
+fn a_foreign_budget_is_told_once() {
+    let mut seen = observed(vec![plain("a"), plain("b")]);
+    seen.foreign_budgets = vec!["mine".to_owned()];
+    let first = plan(&seen);
+    let told: Vec<_> = first.events.iter().map(|told| (told.warning, told.reason)).collect();
+    assert_eq!(told, [(true, "OverlappingBudget")]);
+    assert!(first.events[0].note.contains("mine"));
+    let seen = edit(seen, |group| group.status = Some(first.status.clone()));
+    assert_eq!(plan(&seen).events, []);
+}
+
+#[test]
+fn a_changed_overlay_is_told_before_a_proxy_goes() {
+    let old = sight("a", json!({}), json!({"spawnery.cloud/pod-hash": "ffffffffffffffff"}));
+    let plan = plan(&observed(vec![old, plain("b")]));
+    assert_eq!((closed(&plan), plan.removals.clone()), (vec![], vec![]));
+    let told = plan.events.iter().find(|told| told.reason == "ConfigChanged").unwrap();
+    assert!(told.warning && told.note.starts_with("1 proxies"), "{told:?}");
 }

@@ -1,0 +1,87 @@
+//! `cargo xtask proof NAME`: what takes too long for CI, run by hand.
+//!
+//! Its output is kept under `docs/results/NAME-DATE.md`, with the commit, the machine and the seed, whether the proof held
+//! or not.
+
+mod results;
+
+use crate::{bench, interrupt, say};
+use anyhow::{Context as _, Result, bail, ensure};
+use results::Results;
+use spawnery_tests::{args::settings, target};
+use std::{process::Stdio, time::Instant};
+
+/// What can be proven.
+const NAMES: [&str; 2] = ["speed", "interleavings"];
+/// The tests of `tests/tests/doors.rs` in which joins and evictions meet at random: the promise and its control.
+const INTERLEAVINGS: [&str; 2] =
+    ["a_join_beside_an_eviction_never_ends_on_a_server_that_goes", "without_the_close_somebody_is_lost"];
+
+/// What takes too long for CI.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// `speed`: all benches, built as users run it. `interleavings`: joins beside evictions, and the control.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    name: String,
+    /// Rounds of a proof that plays at random.
+    #[arg(long, default_value_t = 2000)]
+    rounds: u32,
+}
+
+/// Proves, and writes down what came out.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    interrupt::or(async {
+        let begin = Instant::now();
+        let mut results = Results::begin(&args.name).await?;
+        let proven = match args.name.as_str() {
+            "speed" => speed(&mut results).await,
+            "interleavings" => interleavings(args.rounds, &mut results).await,
+            other => bail!("no proof {other}"),
+        };
+        results.end(&proven, begin.elapsed());
+        let path = results.write()?;
+        say(&format!("written to {}", path.display()));
+        proven
+    })
+    .await
+}
+
+/// All benches; every goal must hold.
+async fn speed(results: &mut Results) -> Result<()> {
+    let lines = bench::measured(&bench::Args::all()).await?;
+    let figures: Vec<bench::Figure> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not a figure: {line}")))
+        .collect::<Result<_>>()?;
+    let table = bench::table(&figures);
+    results.fact("seed", "none: nothing is random");
+    results.fact("profile", bench::PROFILE);
+    results.output(&table);
+    bench::print(&table);
+    let broken: Vec<&str> =
+        figures.iter().filter(|figure| figure.holds == Some(false)).map(|figure| figure.name.as_str()).collect();
+    ensure!(broken.is_empty(), "goals that do not hold: {}", broken.join(", "));
+    Ok(())
+}
+
+/// Joins beside evictions at random moments: nobody is lost; without the close, somebody is.
+async fn interleavings(rounds: u32, results: &mut Results) -> Result<()> {
+    results.fact("rounds", &rounds.to_string());
+    results.fact("seed", "in the output");
+    let mut cargo = tokio::process::Command::new(&settings().cargo);
+    cargo
+        .args(["test", "--quiet", "--package", "spawnery-tests", "--test", "doors", "--", "--nocapture", "--exact"])
+        .args(INTERLEAVINGS)
+        .env("SPAWNERY_ROUNDS", rounds.to_string())
+        .current_dir(target::workspace())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true);
+    let output = cargo.output().await.context("could not run cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    results.output(&text);
+    bench::print(&text);
+    ensure!(output.status.success(), "the tests failed ({})", output.status);
+    let passed = format!("{} passed", INTERLEAVINGS.len());
+    ensure!(text.contains(&passed), "not both tests were run");
+    Ok(())
+}
