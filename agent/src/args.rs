@@ -134,17 +134,11 @@ impl FromStr for CountSource {
         let place = text.strip_prefix("slp:").ok_or_else(refuse)?;
         let (host, port) = place.rsplit_once(':').ok_or_else(refuse)?;
         let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(refuse)?;
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {
             return Err(refuse());
         }
-        Ok(Self::Ping {
-            host: host.to_owned(),
-            port,
-        })
+        Ok(Self::Ping { host: host.to_owned(), port })
     }
 }
 
@@ -169,10 +163,7 @@ impl Args {
         } = self;
         let role = if proxy.is_some() { Role::Proxy } else { Role::Server };
         let source = count_source.unwrap_or_else(|| match role {
-            Role::Server => CountSource::Ping {
-                host: "127.0.0.1".to_owned(),
-                port: 25565,
-            },
+            Role::Server => CountSource::Ping { host: "127.0.0.1".to_owned(), port: 25565 },
             Role::Proxy => CountSource::Local,
         });
         let adapter = match adapter {
@@ -193,12 +184,7 @@ impl Args {
         let timing = Timing::default();
         Ok(Options {
             name: proxy.or(server).unwrap_or_default(),
-            character: Character {
-                role,
-                source,
-                adapter,
-                door_enforced,
-            },
+            character: Character { role, source, adapter, door_enforced },
             slots: player_limit.filter(|_| role == Role::Proxy),
             ping,
             ping_interval: Duration::from_millis(ping_interval_ms),

@@ -11,10 +11,6 @@ pub(crate) fn now() -> Instant {
 /// it counted a thousand changes in every millisecond, and it stays below 2^53, beyond which JavaScript loses count.
 #[allow(clippy::disallowed_methods)] // the one place that is meant to read it
 pub(crate) fn first_seq() -> u64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since_epoch.as_millis())
-        .unwrap_or_default()
-        .saturating_mul(1000)
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or_default().saturating_mul(1000)
 }

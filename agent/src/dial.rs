@@ -56,10 +56,7 @@ impl FromStr for Endpoint {
         }
         let host = bare.unwrap_or(host);
         ServerName::try_from(host).map_err(|_| refuse())?;
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-        })
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 
@@ -151,9 +148,7 @@ impl Dialer {
     /// Opens a session that begins with `hello`, and waits at most `limit` for the operator's first word on it.
     pub async fn open(self, hello: Outgoing, limit: Duration) -> Result<Opened, DialError> {
         let unanswered = |_| DialError::Unanswered { after: limit };
-        tokio::time::timeout(limit, self.greet(hello))
-            .await
-            .map_err(unanswered)?
+        tokio::time::timeout(limit, self.greet(hello)).await.map_err(unanswered)?
     }
 
     async fn greet(self, hello: Outgoing) -> Result<Opened, DialError> {
@@ -162,18 +157,10 @@ impl Dialer {
         let (tx, rx) = mpsc::channel(AHEAD);
         // Queued before the call: an operator may wait for it before it answers even with headers.
         tx.try_send(hello.clone()).map_err(|_| DialError::Ended)?;
-        let mut words = self
-            .call(channel.clone(), token, rx)
-            .await
-            .map_err(|status| DialError::Refused(status.into()))?;
+        let mut words =
+            self.call(channel.clone(), token, rx).await.map_err(|status| DialError::Refused(status.into()))?;
         match words.next().await {
-            Some(Ok(first)) => Ok(Opened {
-                hello,
-                first,
-                tx,
-                words,
-                channel,
-            }),
+            Some(Ok(first)) => Ok(Opened { hello, first, tx, words, channel }),
             Some(Err(status)) => Err(DialError::Refused(status.into())),
             None => Err(DialError::Ended),
         }
@@ -188,9 +175,8 @@ impl Dialer {
         if token.is_empty() {
             return Err(DialError::Token { path: path() });
         }
-        let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
-            .parse()
-            .map_err(|_| DialError::Token { path: path() })?;
+        let mut value: MetadataValue<Ascii> =
+            format!("Bearer {token}").parse().map_err(|_| DialError::Token { path: path() })?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -198,25 +184,13 @@ impl Dialer {
     async fn connect(&self) -> Result<Channel, DialError> {
         let bundle = tokio::fs::read_to_string(&self.ca_file)
             .await
-            .map_err(|source| DialError::File {
-                path: self.ca_file.clone(),
-                source,
-            })?;
-        let config = spawnery_certs::client_config(&bundle).map_err(|source| DialError::Bundle {
-            path: self.ca_file.clone(),
-            source,
-        })?;
+            .map_err(|source| DialError::File { path: self.ca_file.clone(), source })?;
+        let config = spawnery_certs::client_config(&bundle)
+            .map_err(|source| DialError::Bundle { path: self.ca_file.clone(), source })?;
         let tls = TlsConnector::from(Arc::new(config));
         let Endpoint { host, port } = self.endpoint.clone();
-        let failed = |source| DialError::Connect {
-            endpoint: format!("{host}:{port}"),
-            source,
-        };
-        let authority = if host.contains(':') {
-            format!("[{host}]:{port}")
-        } else {
-            format!("{host}:{port}")
-        };
+        let failed = |source| DialError::Connect { endpoint: format!("{host}:{port}"), source };
+        let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         // The scheme is http only so that tonic leaves TLS to the connector; the operator sees https.
         let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}")).map_err(failed)?;
         let origin = Uri::try_from(format!("https://{authority}")).unwrap_or_default();
@@ -283,9 +257,6 @@ mod tests {
     #[case::not_a_name("op erator:9443", None)]
     fn endpoints(#[case] text: &str, #[case] want: Option<(&str, u16)>) {
         let got = text.parse::<Endpoint>().ok();
-        assert_eq!(
-            got.as_ref().map(|endpoint| (endpoint.host.as_str(), endpoint.port)),
-            want
-        );
+        assert_eq!(got.as_ref().map(|endpoint| (endpoint.host.as_str(), endpoint.port)), want);
     }
 }

@@ -56,18 +56,12 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), turned)
-            .await
-            .expect("the gate turns in time");
+        tokio::time::timeout(Duration::from_secs(10), turned).await.expect("the gate turns in time");
     }
 
     #[tokio::test]
     async fn opens_and_closes_again_and_again() {
-        let free = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a free port")
-            .local_addr()
-            .expect("an address");
+        let free = TcpListener::bind("127.0.0.1:0").await.expect("a free port").local_addr().expect("an address");
         let open = watch::Sender::new(false);
         let gate = tokio::spawn(run(free, open.subscribe()));
         becomes(free, false).await;

@@ -175,20 +175,9 @@ impl Keeper {
     }
 
     fn switch(&mut self, opened: Opened) {
-        let Opened {
-            hello,
-            first,
-            tx,
-            words,
-            channel,
-        } = opened;
+        let Opened { hello, first, tx, words, channel } = opened;
         let deadlines = Deadlines::new(self.timing, self.known, clock::now());
-        let old = self.stream.replace(Stream {
-            tx,
-            words,
-            deadlines,
-            _channel: channel,
-        });
+        let old = self.stream.replace(Stream { tx, words, deadlines, _channel: channel });
         let renewed = old.is_some();
         if let Some(old) = old {
             self.let_go(old);
@@ -230,12 +219,7 @@ impl Keeper {
 
     /// Half-closes the stream and reads it to its end, so that what was said on it still arrives.
     fn let_go(&self, stream: Stream) {
-        let Stream {
-            tx,
-            mut words,
-            _channel: channel,
-            ..
-        } = stream;
+        let Stream { tx, mut words, _channel: channel, .. } = stream;
         drop(tx);
         let linger = self.timing.linger;
         self.tracker.spawn(async move {

@@ -105,22 +105,10 @@ pub enum RunError {
 
 /// Runs an agent until `stop`. Reaching the operator is tried for ever; only what is local can fail.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunError> {
-    let Options {
-        name,
-        character,
-        slots,
-        ping,
-        ping_interval,
-        local_listen,
-        gate,
-        dialer,
-        timing,
-    } = options;
+    let Options { name, character, slots, ping, ping_interval, local_listen, gate, dialer, timing } = options;
     let shared = Arc::new(Shared::new(State::new(character, clock::first_seq())));
-    let listener = local::bind(local_listen).await.map_err(|source| RunError::Listen {
-        address: local_listen,
-        source,
-    })?;
+    let listener =
+        local::bind(local_listen).await.map_err(|source| RunError::Listen { address: local_listen, source })?;
     info!(name, role = ?character.role, local = %local_listen, "agent runs");
 
     let tracker = TaskTracker::new();

@@ -27,9 +27,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn start_logging(args: &Args) -> anyhow::Result<()> {
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(&args.log_level)?)
-        .with_writer(std::io::stderr);
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(&args.log_level)?).with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Json => logs.json().flatten_event(true).init(),
         LogFormat::Text => logs.init(),

@@ -19,13 +19,7 @@ impl Shared {
     /// Around `state`.
     pub fn new(state: State) -> Self {
         let (seq, gate) = (watch::Sender::new(state.seq()), watch::Sender::new(state.gate_open()));
-        Self {
-            state: Mutex::new(state),
-            outgoing: Notify::new(),
-            question: Notify::new(),
-            seq,
-            gate,
-        }
+        Self { state: Mutex::new(state), outgoing: Notify::new(), question: Notify::new(), seq, gate }
     }
 
     /// Looks at the state or changes it, and wakes whom the change concerns. What `change` queues is queued in one piece:

@@ -55,9 +55,7 @@ pub async fn ping(host: &str, port: u16) -> Result<Tally, PingError> {
         stream.set_nodelay(true)?;
         ask(&mut stream, host, port).await
     };
-    tokio::time::timeout(LIMIT, asked)
-        .await
-        .map_err(|_| PingError::TooSlow)?
+    tokio::time::timeout(LIMIT, asked).await.map_err(|_| PingError::TooSlow)?
 }
 
 async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), host: &str, port: u16) -> Result<Tally, PingError> {
@@ -73,9 +71,7 @@ async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), host: &str, por
         return Err(PingError::NotAStatus("packet of another kind"));
     }
     let json_length = usize::try_from(read_varint(&mut rest).await?).unwrap_or(usize::MAX);
-    let json = rest
-        .get(..json_length)
-        .ok_or(PingError::NotAStatus("text longer than its packet"))?;
+    let json = rest.get(..json_length).ok_or(PingError::NotAStatus("text longer than its packet"))?;
     tally(json)
 }
 
@@ -166,12 +162,7 @@ mod tests {
     #[test]
     fn asks_as_the_protocol_says() {
         // Length 16, packet 0, protocol 771 = 0x83 0x06, host of 9, port 25565 = 0x63dd, next state 1; then 1, 0.
-        let want = [
-            &[0x10, 0x00, 0x83, 0x06, 0x09][..],
-            b"localhost",
-            &[0x63, 0xdd, 0x01, 0x01, 0x00],
-        ]
-        .concat();
+        let want = [&[0x10, 0x00, 0x83, 0x06, 0x09][..], b"localhost", &[0x63, 0xdd, 0x01, 0x01, 0x00]].concat();
         assert_eq!(request("localhost", 25565), want);
     }
 
@@ -184,10 +175,8 @@ mod tests {
 
     #[tokio::test]
     async fn reads_an_answer_longer_than_one_packet_on_the_wire() {
-        let json = format!(
-            r#"{{"version":{{}},"players":{{"max":1,"online":1}},"favicon":"{}"}}"#,
-            "x".repeat(200_000)
-        );
+        let json =
+            format!(r#"{{"version":{{}},"players":{{"max":1,"online":1}},"favicon":"{}"}}"#, "x".repeat(200_000));
         let (got, _) = scripted(framed(&json)).await;
         assert_eq!(got.expect("a status"), Tally::new(1, 1));
     }
@@ -200,10 +189,7 @@ mod tests {
     #[case::no_version(r#"{"players":{"max":2,"online":0}}"#, None)]
     #[case::not_json("hello", None)]
     fn what_counts(#[case] json: &str, #[case] want: Option<(u32, u32)>) {
-        assert_eq!(
-            tally(json.as_bytes()).ok(),
-            want.map(|(players, slots)| Tally::new(players, slots))
-        );
+        assert_eq!(tally(json.as_bytes()).ok(), want.map(|(players, slots)| Tally::new(players, slots)));
     }
 
     #[rstest]
@@ -232,12 +218,8 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_unknown() {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a free port")
-            .local_addr()
-            .expect("an address")
-            .port();
+        let port =
+            TcpListener::bind("127.0.0.1:0").await.expect("a free port").local_addr().expect("an address").port();
         assert!(matches!(ping("127.0.0.1", port).await, Err(PingError::Io(_))));
     }
 }

@@ -16,21 +16,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 async fn put_count(agent: &Agent, players: u32) {
-    assert_eq!(
-        agent
-            .call("PUT", "/v1/count", &json!({"players": players, "slots": 20}))
-            .await
-            .0,
-        204
-    );
+    assert_eq!(agent.call("PUT", "/v1/count", &json!({"players": players, "slots": 20})).await.0, 204);
 }
 
 fn count(players: i32) -> Heard {
-    Heard::PlayerCount(pb::PlayerCount {
-        players,
-        slots: 20,
-        ..Default::default()
-    })
+    Heard::PlayerCount(pb::PlayerCount { players, slots: 20, ..Default::default() })
 }
 
 #[tokio::test]
@@ -39,17 +29,11 @@ async fn hello_is_first_with_token_and_capabilities() {
     let agent = Agent::start(SERVER, &operator).await;
     let mut session = operator.server().await;
     assert_eq!(session.authorization, "Bearer first");
-    let Some(Heard::Hello(hello)) = session.hello.message.take() else {
-        panic!("a Hello first")
-    };
+    let Some(Heard::Hello(hello)) = session.hello.message.take() else { panic!("a Hello first") };
     assert_eq!(hello.capabilities, ["report-now", "keep-alive"]);
     assert!(!hello.ready && !hello.version.is_empty());
 
-    assert_eq!(
-        agent.state().await["connected"],
-        json!(false),
-        "not before the operator has spoken"
-    );
+    assert_eq!(agent.state().await["connected"], json!(false), "not before the operator has spoken");
     agent.call("PUT", "/v1/ready", &json!({"ready": true})).await;
     put_count(&agent, 2).await;
     session.greet().await;
@@ -65,9 +49,7 @@ async fn counts_are_said_at_once_and_at_the_interval() {
     let mut operator = Operator::start().await;
     let agent = Agent::start(SERVER, &operator).await;
     let mut session = operator.server().await;
-    session
-        .tell(Say::ReportInterval(pb::ReportInterval { seconds: 1 }))
-        .await;
+    session.tell(Say::ReportInterval(pb::ReportInterval { seconds: 1 })).await;
     for players in [1, 2, 5] {
         put_count(&agent, players).await;
         let said = async { while session.count().await.players != players.cast_signed() {} };
@@ -82,9 +64,7 @@ async fn an_unknown_count_is_not_said_and_no_question_answered() {
     let mut operator = Operator::start().await;
     let agent = Agent::start(SERVER, &operator).await;
     let mut session = operator.server().await;
-    session
-        .tell(Say::ReportInterval(pb::ReportInterval { seconds: 1 }))
-        .await;
+    session.tell(Say::ReportInterval(pb::ReportInterval { seconds: 1 })).await;
     session.tell(Say::ReportNow(pb::ReportNow { nonce: 7 })).await;
     put_count(&agent, 4).await;
     assert_eq!(session.heard().await, Some(count(4)), "nothing before it");
@@ -99,20 +79,12 @@ async fn renewal_overlaps_and_no_count_is_lost() {
     let agent = Agent::start(SERVER, &operator).await;
     let mut old = operator.server().await;
     old.tell(Say::ReportInterval(pb::ReportInterval { seconds: 30 })).await;
-    old.tell(Say::SessionDeadline(pb::SessionDeadline {
-        renew_after_seconds: 1,
-        hard_deadline_seconds: 60,
-    }))
-    .await;
+    old.tell(Say::SessionDeadline(pb::SessionDeadline { renew_after_seconds: 1, hard_deadline_seconds: 60 })).await;
     agent.rotate_token("second");
     let mut new = operator.server().await;
     assert_eq!(new.authorization, "Bearer second", "the token is read anew");
     put_count(&agent, 1).await;
-    assert_eq!(
-        old.heard().await,
-        Some(count(1)),
-        "the old stream is used until the operator speaks on the new one"
-    );
+    assert_eq!(old.heard().await, Some(count(1)), "the old stream is used until the operator speaks on the new one");
     new.greet().await;
     assert_eq!(new.heard().await, Some(count(1)));
     assert_eq!(old.heard().await, None, "half-closed only now");
@@ -131,14 +103,8 @@ async fn silence_after_a_keep_alive_is_redialled() {
     let begun = tokio::time::Instant::now();
     let second = operator.server().await;
     let silent = begun.elapsed();
-    assert!(
-        silent + Duration::from_millis(100) >= TIMING.silence,
-        "not before the silence was long enough"
-    );
-    assert!(
-        silent < TIMING.unanswered / 2,
-        "the bound of operators that send no keep-alives is not this one's"
-    );
+    assert!(silent + Duration::from_millis(100) >= TIMING.silence, "not before the silence was long enough");
+    assert!(silent < TIMING.unanswered / 2, "the bound of operators that send no keep-alives is not this one's");
     second.greet().await;
     agent.until("session", |state| state["connected"] == json!(true)).await;
 }
@@ -150,10 +116,7 @@ async fn an_operator_that_sends_no_keep_alives_may_be_silent() {
     let session = operator.server().await;
     session.greet().await;
     session
-        .tell(Say::SessionDeadline(pb::SessionDeadline {
-            renew_after_seconds: 480,
-            hard_deadline_seconds: 600,
-        }))
+        .tell(Say::SessionDeadline(pb::SessionDeadline { renew_after_seconds: 480, hard_deadline_seconds: 600 }))
         .await;
     assert!(!operator.another_server_within(TIMING.silence * 3).await);
 }
@@ -170,11 +133,7 @@ async fn keep_alives_of_an_earlier_leader_are_silence() {
         loop {
             ticks.tick().await;
             let stale = Say::KeepAlive(pb::KeepAlive { epoch: 4 });
-            if session
-                .try_say(pb::OperatorToServer { message: Some(stale) })
-                .await
-                .is_err()
-            {
+            if session.try_say(pb::OperatorToServer { message: Some(stale) }).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -199,11 +158,7 @@ async fn a_restarted_operator_is_found_again() {
     let mut operator = Operator::at(address, ca).await;
     let mut session = operator.server().await;
     session.greet().await;
-    assert_eq!(
-        session.heard().await,
-        Some(count(3)),
-        "recorded while there was no session"
-    );
+    assert_eq!(session.heard().await, Some(count(3)), "recorded while there was no session");
 }
 
 #[tokio::test]
@@ -245,9 +200,7 @@ async fn game(players: watch::Receiver<Option<u32>>) -> u16 {
             let length = u8::try_from(json.len()).expect("short enough for one byte");
             let mut asked = [0; 2];
             if stream.read_exact(&mut asked).await.is_ok() {
-                let _gone = stream
-                    .write_all(&[&[length + 2, 0, length], json.as_bytes()].concat())
-                    .await;
+                let _gone = stream.write_all(&[&[length + 2, 0, length], json.as_bytes()].concat()).await;
             }
         }
     });
@@ -259,10 +212,7 @@ async fn a_game_is_counted_by_ping_and_counted_anew_for_a_question() {
     let mut operator = Operator::start().await;
     let players = watch::Sender::new(None);
     let port = game(players.subscribe()).await;
-    let pinged = Character {
-        source: Source::Ping,
-        ..SERVER
-    };
+    let pinged = Character { source: Source::Ping, ..SERVER };
     let agent = Agent::start_with(pinged, &operator, |options| {
         options.ping = Some(("127.0.0.1".to_owned(), port));
     })
@@ -272,11 +222,7 @@ async fn a_game_is_counted_by_ping_and_counted_anew_for_a_question() {
     agent.until("session", |state| state["connected"] == json!(true)).await;
     assert_eq!(agent.state().await["ready"], json!(false));
     players.send_replace(Some(0));
-    assert_eq!(
-        session.heard().await,
-        Some(Heard::Ready(pb::Ready {})),
-        "the first answer says that it has loaded"
-    );
+    assert_eq!(session.heard().await, Some(Heard::Ready(pb::Ready {})), "the first answer says that it has loaded");
     assert_eq!(session.heard().await, Some(count(0)));
     players.send_replace(Some(3));
     session.tell(Say::ReportNow(pb::ReportNow { nonce: 9 })).await;

@@ -115,11 +115,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn basics(
-        &self,
-        network: Option<&NetworkSpec>,
-        contents: Option<ContentDigest>,
-    ) -> Result<Basics, InputsError> {
+    fn basics(&self, network: Option<&NetworkSpec>, contents: Option<ContentDigest>) -> Result<Basics, InputsError> {
         let scheduling = effective_scheduling(self.scheduling, network);
         let tolerations = scheduling.iter().flat_map(|scheduling| &scheduling.tolerations);
         Ok(Basics {

@@ -52,7 +52,10 @@ fn required_fields_are_upstreams() {
     let required = |kind: &str, pointer: &str| schema(kind).pointer(pointer).unwrap()["required"].clone();
     let spec = "/properties/spec";
     assert_eq!(required("Network", spec), serde_json::json!(["forwardingSecretRef"]));
-    assert_eq!(required("ProxyGroup", spec), serde_json::json!(["expose", "image", "networkRef", "replicas", "routing"]));
+    assert_eq!(
+        required("ProxyGroup", spec),
+        serde_json::json!(["expose", "image", "networkRef", "replicas", "routing"])
+    );
     assert_eq!(required("ServerGroup", spec), serde_json::json!(["image", "maxPlayers", "networkRef", "type"]));
     assert_eq!(required("Server", spec), serde_json::json!(["groupRef"]));
     let scaling = "/properties/spec/properties/scaling";

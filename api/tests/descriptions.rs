@@ -93,9 +93,8 @@ fn integer(description: &str, default: Option<i64>, minimum: Option<f64>) -> JSO
     JSONSchemaProps {
         type_: Some("integer".to_owned()),
         description: Some(description.to_owned()),
-        default: default.map(|value| {
-            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON(value.into())
-        }),
+        default: default
+            .map(|value| k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON(value.into())),
         minimum,
         ..JSONSchemaProps::default()
     }

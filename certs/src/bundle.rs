@@ -33,39 +33,25 @@ impl Stored {
     /// Reads a Secret's data. What is missing or damaged is `None`; the rotation rule says what to do about that.
     pub fn from_data(data: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |key: &str| data.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        let ca = text(CA_CERT)
-            .zip(text(CA_KEY))
-            .and_then(|(cert, key)| Authority::parse(cert, key).ok());
-        let keyless_ca = match &ca {
-            Some(_) => None,
-            None => text(CA_CERT)
-                .and_then(|cert| parse::facts(&parse::certificate(cert).ok()?).ok())
-                .map(|facts| Ca {
-                    validity: facts.validity,
-                    fingerprint: facts.fingerprint,
-                    can_sign: false,
-                }),
-        };
-        let leaf = text(TLS_CERT).zip(text(TLS_KEY)).map(|(cert, key)| Pair {
-            cert_pem: cert.to_owned(),
-            key_pem: key.to_owned(),
-        });
+        let ca = text(CA_CERT).zip(text(CA_KEY)).and_then(|(cert, key)| Authority::parse(cert, key).ok());
+        let keyless_ca =
+            match &ca {
+                Some(_) => None,
+                None => text(CA_CERT)
+                    .and_then(|cert| parse::facts(&parse::certificate(cert).ok()?).ok())
+                    .map(|facts| Ca { validity: facts.validity, fingerprint: facts.fingerprint, can_sign: false }),
+            };
+        let leaf = text(TLS_CERT)
+            .zip(text(TLS_KEY))
+            .map(|(cert, key)| Pair { cert_pem: cert.to_owned(), key_pem: key.to_owned() });
         Self { ca, keyless_ca, leaf }
     }
 
     /// The four entries of the Secret, as far as they are known.
     pub fn to_data(&self) -> BTreeMap<String, Vec<u8>> {
-        let ca = self
-            .ca
-            .iter()
-            .flat_map(|ca| [(CA_CERT, ca.cert_pem()), (CA_KEY, ca.key_pem())]);
-        let leaf = self
-            .leaf
-            .iter()
-            .flat_map(|pair| [(TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)]);
-        ca.chain(leaf)
-            .map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec()))
-            .collect()
+        let ca = self.ca.iter().flat_map(|ca| [(CA_CERT, ca.cert_pem()), (CA_KEY, ca.key_pem())]);
+        let leaf = self.leaf.iter().flat_map(|pair| [(TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)]);
+        ca.chain(leaf).map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec())).collect()
     }
 
     /// The CA's certificate, PEM: the bundle to publish. `None` without a CA that can be read.
@@ -83,9 +69,7 @@ impl Stored {
     fn leaf_facts(&self, pair: &Pair, names: &[String]) -> Option<Leaf> {
         let validity: Validity = parse::facts(&parse::certificate(&pair.cert_pem).ok()?).ok()?.validity;
         // Soundness is asked about a moment inside the leaf's life: its validity is a fact of its own.
-        let sound = self
-            .ca_pem()
-            .is_some_and(|ca| check_pair(pair, ca, names, validity.not_before).is_ok());
+        let sound = self.ca_pem().is_some_and(|ca| check_pair(pair, ca, names, validity.not_before).is_ok());
         // The CA may be younger than the backdated leaf only if it did not sign it, so the chain check above holds.
         Some(Leaf { validity, sound })
     }
@@ -109,11 +93,7 @@ impl Stored {
             None => Authority::generate(now)?,
         };
         let leaf = authority.leaf(now, names)?;
-        Ok(Some(Self {
-            ca: Some(authority),
-            keyless_ca: None,
-            leaf: Some(leaf),
-        }))
+        Ok(Some(Self { ca: Some(authority), keyless_ca: None, leaf: Some(leaf) }))
     }
 }
 
@@ -130,9 +110,7 @@ mod tests {
     }
 
     fn later(days: i64) -> Timestamp {
-        now()
-            .checked_add(SignedDuration::from_hours(days * 24))
-            .expect("within range")
+        now().checked_add(SignedDuration::from_hours(days * 24)).expect("within range")
     }
 
     fn names() -> Vec<String> {
@@ -151,20 +129,11 @@ mod tests {
         let empty = Stored::from_data(&BTreeMap::new());
         let plan = empty.plan(now(), &names(), &[]);
         assert_eq!(plan, Rotation::Reissue(Reason::Missing));
-        let made = empty
-            .carry_out(plan, now(), &names())
-            .expect("issued")
-            .expect("changed");
+        let made = empty.carry_out(plan, now(), &names()).expect("issued").expect("changed");
         let data = made.to_data();
-        assert_eq!(
-            data.keys().map(String::as_str).collect::<Vec<_>>(),
-            ["ca.crt", "ca.key", "tls.crt", "tls.key"]
-        );
+        assert_eq!(data.keys().map(String::as_str).collect::<Vec<_>>(), ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
         let read = Stored::from_data(&data);
-        assert_eq!(
-            read.plan(now(), &names(), &parse::fingerprints(made.ca_pem().expect("a CA"))),
-            Rotation::Keep
-        );
+        assert_eq!(read.plan(now(), &names(), &parse::fingerprints(made.ca_pem().expect("a CA"))), Rotation::Keep);
         assert_eq!(read.to_data(), data, "reading and writing changes nothing");
     }
 
@@ -173,10 +142,7 @@ mod tests {
         let old = fresh();
         let plan = old.plan(later(61), &names(), &[]);
         assert_eq!(plan, Rotation::Renew(Reason::Due));
-        let renewed = old
-            .carry_out(plan, later(61), &names())
-            .expect("issued")
-            .expect("changed");
+        let renewed = old.carry_out(plan, later(61), &names()).expect("issued").expect("changed");
         assert_eq!(renewed.ca_pem(), old.ca_pem());
         assert_ne!(renewed.leaf, old.leaf);
         assert_eq!(renewed.plan(later(61), &names(), &[]), Rotation::Keep);
@@ -201,14 +167,8 @@ mod tests {
     #[test]
     fn a_leaf_for_other_names_or_of_another_ca_is_unsound() {
         let stored = fresh();
-        assert_eq!(
-            stored.plan(now(), &operator_names("elsewhere"), &[]),
-            Rotation::Renew(Reason::Unsound)
-        );
-        let foreign = Stored {
-            leaf: fresh().leaf,
-            ..stored
-        };
+        assert_eq!(stored.plan(now(), &operator_names("elsewhere"), &[]), Rotation::Renew(Reason::Unsound));
+        let foreign = Stored { leaf: fresh().leaf, ..stored };
         assert_eq!(foreign.plan(now(), &names(), &[]), Rotation::Renew(Reason::Unsound));
     }
 
@@ -217,11 +177,6 @@ mod tests {
         let (stored, other) = (fresh(), fresh());
         let published = parse::fingerprints(other.ca_pem().expect("a CA"));
         assert_eq!(stored.plan(later(61), &names(), &published), Rotation::Publish);
-        assert!(
-            stored
-                .carry_out(Rotation::Publish, now(), &names())
-                .expect("no failure")
-                .is_none()
-        );
+        assert!(stored.carry_out(Rotation::Publish, now(), &names()).expect("no failure").is_none());
     }
 }

@@ -93,24 +93,12 @@ mod tests {
 
     #[test]
     fn each_rule_refuses_alone() {
-        let (ca, other) = (
-            Authority::generate(at(NOW)).expect("a CA"),
-            Authority::generate(at(NOW)).expect("a CA"),
-        );
+        let (ca, other) = (Authority::generate(at(NOW)).expect("a CA"), Authority::generate(at(NOW)).expect("a CA"));
         let names = webhook_names("spawnery-system");
         let pair = ca.leaf(at(NOW), &names).expect("a leaf");
-        let foreign_key = Pair {
-            key_pem: other.key_pem().to_owned(),
-            ..pair.clone()
-        };
-        assert!(matches!(
-            check_pair(&foreign_key, ca.cert_pem(), &names, at(NOW)),
-            Err(Unsound::Key(_))
-        ));
-        assert!(matches!(
-            check_pair(&pair, other.cert_pem(), &names, at(NOW)),
-            Err(Unsound::Chain(_))
-        ));
+        let foreign_key = Pair { key_pem: other.key_pem().to_owned(), ..pair.clone() };
+        assert!(matches!(check_pair(&foreign_key, ca.cert_pem(), &names, at(NOW)), Err(Unsound::Key(_))));
+        assert!(matches!(check_pair(&pair, other.cert_pem(), &names, at(NOW)), Err(Unsound::Chain(_))));
         let more = [names.clone(), vec!["elsewhere.svc".to_owned()]].concat();
         let refused = check_pair(&pair, ca.cert_pem(), &more, at(NOW)).expect_err("names a host too few");
         assert_eq!(refused.to_string(), "the certificate does not name elsewhere.svc");

@@ -59,9 +59,7 @@ pub struct Pair {
 
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pair")
-            .field("cert_pem", &self.cert_pem)
-            .finish_non_exhaustive()
+        f.debug_struct("Pair").field("cert_pem", &self.cert_pem).finish_non_exhaustive()
     }
 }
 
@@ -75,34 +73,21 @@ pub struct Authority {
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority")
-            .field("facts", &self.facts)
-            .finish_non_exhaustive()
+        f.debug_struct("Authority").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
 impl Authority {
     /// A new self-signed CA, valid from a minute before `now` for ten years.
     pub fn generate(now: Timestamp) -> Result<Self, IssueError> {
-        let mut params = params(
-            CA_COMMON_NAME,
-            now,
-            now.checked_add(CA_LIFETIME).map_err(|_| IssueError::Time(now))?,
-        )?;
+        let mut params = params(CA_COMMON_NAME, now, now.checked_add(CA_LIFETIME).map_err(|_| IssueError::Time(now))?)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let (key, key_pem) = new_key()?;
-        let certificate = params.self_signed(&key).map_err(|source| IssueError::Crypto {
-            what: "sign the CA",
-            source,
-        })?;
+        let certificate =
+            params.self_signed(&key).map_err(|source| IssueError::Crypto { what: "sign the CA", source })?;
         let facts = parse::facts(certificate.der()).map_err(|_| IssueError::KeyForm)?;
-        Ok(Self {
-            cert_pem: certificate.pem(),
-            key_pem,
-            facts,
-            issuer: Issuer::new(params, key),
-        })
+        Ok(Self { cert_pem: certificate.pem(), key_pem, facts, issuer: Issuer::new(params, key) })
     }
 
     /// The CA that is stored as `cert_pem` and `key_pem`.
@@ -113,26 +98,17 @@ impl Authority {
     pub fn parse(cert_pem: &str, key_pem: &str) -> Result<Self, ParseError> {
         let der = parse::certificate(cert_pem)?;
         let facts = parse::facts(&der)?;
-        let key = KeyPair::try_from(&parse::private_key(key_pem)?).map_err(|_| ParseError::Unreadable {
-            what: "private key",
-            why: "of an unknown kind".into(),
-        })?;
+        let key = KeyPair::try_from(&parse::private_key(key_pem)?)
+            .map_err(|_| ParseError::Unreadable { what: "private key", why: "of an unknown kind".into() })?;
         if key.public_key_raw() != facts.public_key {
             return Err(ParseError::KeyMismatch);
         }
         if !facts.may_sign {
             return Err(ParseError::NotAnAuthority);
         }
-        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|error| ParseError::Unreadable {
-            what: "CA certificate",
-            why: error.to_string(),
-        })?;
-        Ok(Self {
-            cert_pem: cert_pem.to_owned(),
-            key_pem: key_pem.to_owned(),
-            facts,
-            issuer,
-        })
+        let issuer = Issuer::from_ca_cert_der(&der, key)
+            .map_err(|error| ParseError::Unreadable { what: "CA certificate", why: error.to_string() })?;
+        Ok(Self { cert_pem: cert_pem.to_owned(), key_pem: key_pem.to_owned(), facts, issuer })
     }
 
     /// The certificate: what clients must trust.
@@ -147,11 +123,7 @@ impl Authority {
 
     /// What the rotation rule needs to know.
     pub fn facts(&self) -> Ca {
-        Ca {
-            validity: self.facts.validity,
-            fingerprint: self.facts.fingerprint,
-            can_sign: true,
-        }
+        Ca { validity: self.facts.validity, fingerprint: self.facts.fingerprint, can_sign: true }
     }
 
     /// A new serving leaf for `names` (DNS names or addresses; the first is the common name), valid from a minute before
@@ -164,10 +136,8 @@ impl Authority {
             .checked_sub(BACKDATE)
             .and_then(|left| now.checked_add(left).ok())
             .ok_or(IssueError::Time(now))?;
-        let with_names = CertificateParams::new(names).map_err(|source| IssueError::Crypto {
-            what: "write the names of the leaf",
-            source,
-        })?;
+        let with_names = CertificateParams::new(names)
+            .map_err(|source| IssueError::Crypto { what: "write the names of the leaf", source })?;
         let mut params = params(common_name, now, end)?;
         params.subject_alt_names = with_names.subject_alt_names;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -177,14 +147,8 @@ impl Authority {
         let (key, key_pem) = new_key()?;
         let certificate = params
             .signed_by(&key, &self.issuer)
-            .map_err(|source| IssueError::Crypto {
-                what: "sign the leaf",
-                source,
-            })?;
-        Ok(Pair {
-            cert_pem: certificate.pem(),
-            key_pem,
-        })
+            .map_err(|source| IssueError::Crypto { what: "sign the leaf", source })?;
+        Ok(Pair { cert_pem: certificate.pem(), key_pem })
     }
 
     /// The certificate's DER.
@@ -228,10 +192,7 @@ fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<Cer
 /// A random serial of 128 bits: unique without keeping count, and unpredictable (RFC 5280 4.1.2.2 allows 20 bytes).
 fn serial() -> Result<SerialNumber, IssueError> {
     let mut bytes = [0u8; 16];
-    provider()
-        .secure_random
-        .fill(&mut bytes)
-        .map_err(|_| IssueError::Random)?;
+    provider().secure_random.fill(&mut bytes).map_err(|_| IssueError::Random)?;
     Ok(SerialNumber::from(bytes.to_vec()))
 }
 
@@ -240,10 +201,8 @@ fn date(moment: Timestamp) -> Result<OffsetDateTime, IssueError> {
 }
 
 fn new_key() -> Result<(KeyPair, String), IssueError> {
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|source| IssueError::Crypto {
-        what: "make a P-256 key",
-        source,
-    })?;
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+        .map_err(|source| IssueError::Crypto { what: "make a P-256 key", source })?;
     let pem = parse::ec_private_key_pem(key.serialized_der(), key.public_key_raw()).ok_or(IssueError::KeyForm)?;
     Ok((key, pem))
 }
@@ -266,11 +225,7 @@ mod tests {
         let facts = parse::facts(&ca.der().expect("DER")).expect("facts");
         assert_eq!(facts.common_name, "spawnery-agent-ca");
         assert_eq!(facts.validity.not_before, at("2026-11-29T11:59:00Z"));
-        assert_eq!(
-            facts.validity.not_after,
-            at("2036-11-26T12:00:00Z"),
-            "3650 days, not ten calendar years"
-        );
+        assert_eq!(facts.validity.not_after, at("2036-11-26T12:00:00Z"), "3650 days, not ten calendar years");
         assert!(facts.may_sign && facts.names.is_empty());
         assert!(ca.key_pem().starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
     }
@@ -328,19 +283,10 @@ mod tests {
 
     #[test]
     fn a_ca_with_another_key_or_a_leaf_for_a_ca_is_refused() {
-        let (one, two) = (
-            Authority::generate(now()).expect("a CA"),
-            Authority::generate(now()).expect("a CA"),
-        );
-        assert_eq!(
-            Authority::parse(one.cert_pem(), two.key_pem()).err(),
-            Some(ParseError::KeyMismatch)
-        );
+        let (one, two) = (Authority::generate(now()).expect("a CA"), Authority::generate(now()).expect("a CA"));
+        assert_eq!(Authority::parse(one.cert_pem(), two.key_pem()).err(), Some(ParseError::KeyMismatch));
         let leaf = one.leaf(now(), &["a".to_owned()]).expect("a leaf");
-        assert_eq!(
-            Authority::parse(&leaf.cert_pem, &leaf.key_pem).err(),
-            Some(ParseError::NotAnAuthority)
-        );
+        assert_eq!(Authority::parse(&leaf.cert_pem, &leaf.key_pem).err(), Some(ParseError::NotAnAuthority));
         assert!(matches!(one.leaf(now(), &[]), Err(IssueError::NoName)));
     }
 }

@@ -75,10 +75,8 @@ pub fn certificate(pem: &str) -> Result<CertificateDer<'static>, ParseError> {
     if pem.trim().is_empty() {
         return Err(ParseError::Absent { what: "certificate" });
     }
-    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| ParseError::Unreadable {
-        what: "certificate",
-        why: error.to_string(),
-    })
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| ParseError::Unreadable { what: "certificate", why: error.to_string() })
 }
 
 /// The first private key of a PEM text: `EC PRIVATE KEY` (upstream's and ours) or `PRIVATE KEY`.
@@ -87,18 +85,13 @@ pub fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, ParseError> {
         return Err(ParseError::Absent { what: "private key" });
     }
     // The parser's own message could name bytes of the key, so it stays out.
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| ParseError::Unreadable {
-        what: "private key",
-        why: "not a PEM private key".into(),
-    })
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|_| ParseError::Unreadable { what: "private key", why: "not a PEM private key".into() })
 }
 
 /// What the certificate `der` says about itself.
 pub fn facts(der: &CertificateDer<'_>) -> Result<CertFacts, ParseError> {
-    let unreadable = |why: String| ParseError::Unreadable {
-        what: "certificate",
-        why,
-    };
+    let unreadable = |why: String| ParseError::Unreadable { what: "certificate", why };
     let (_, x509) = X509Certificate::from_der(der).map_err(|error| unreadable(error.to_string()))?;
     let time = |seconds: i64| Timestamp::from_second(seconds).map_err(|error| unreadable(error.to_string()));
     let validity = Validity {
@@ -112,12 +105,7 @@ pub fn facts(der: &CertificateDer<'_>) -> Result<CertFacts, ParseError> {
     };
     // Absent key usage allows everything (RFC 5280 4.2.1.3); basic constraints must say CA.
     let signs = matches!(x509.key_usage(), Ok(usage) if usage.as_ref().is_none_or(|u| u.value.key_cert_sign()));
-    let common_name = x509
-        .subject()
-        .iter_common_name()
-        .next()
-        .and_then(|cn| cn.as_str().ok())
-        .unwrap_or_default();
+    let common_name = x509.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default();
     Ok(CertFacts {
         validity,
         fingerprint: fingerprint(der),
@@ -149,9 +137,8 @@ const PKCS8_P256: [u8; 36] = [
 /// `ECPrivateKey` with parameters, up to the scalar; 119 bytes of content follow the first two.
 const SEC1_P256: [u8; 7] = [0x30, 0x77, 0x02, 0x01, 0x01, 0x04, 0x20];
 /// The named curve prime256v1, and the start of the public key.
-const SEC1_CURVE: [u8; 17] = [
-    0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0xa1, 0x44, 0x03, 0x42, 0x00,
-];
+const SEC1_CURVE: [u8; 17] =
+    [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0xa1, 0x44, 0x03, 0x42, 0x00];
 
 /// A P-256 key from PKCS#8 as `EC PRIVATE KEY` (SEC 1), the form upstream writes and reads. `None` when `pkcs8` is not a
 /// P-256 key or `public_key` is not an uncompressed point.
@@ -204,18 +191,9 @@ mod tests {
     #[test]
     fn says_what_cannot_be_read() {
         assert_eq!(certificate("\n"), Err(ParseError::Absent { what: "certificate" }));
-        assert!(matches!(
-            certificate("not pem"),
-            Err(ParseError::Unreadable {
-                what: "certificate",
-                ..
-            })
-        ));
+        assert!(matches!(certificate("not pem"), Err(ParseError::Unreadable { what: "certificate", .. })));
         assert_eq!(private_key("").err(), Some(ParseError::Absent { what: "private key" }));
-        assert!(matches!(
-            facts(&CertificateDer::from(vec![0x30, 0x00])),
-            Err(ParseError::Unreadable { .. })
-        ));
+        assert!(matches!(facts(&CertificateDer::from(vec![0x30, 0x00])), Err(ParseError::Unreadable { .. })));
     }
 
     #[test]

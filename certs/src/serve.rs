@@ -47,9 +47,7 @@ pub struct ServingCert {
 
 impl std::fmt::Debug for ServingCert {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServingCert")
-            .field("not_after", &self.not_after())
-            .finish()
+        f.debug_struct("ServingCert").field("not_after", &self.not_after()).finish()
     }
 }
 
@@ -67,10 +65,7 @@ impl ServingCert {
         let key = check::certified(pair)?;
         let leaf = parse::certificate(&pair.cert_pem).map_err(Unsound::Parse)?;
         let validity = parse::facts(&leaf).map_err(Unsound::Parse)?.validity;
-        self.current.store(Some(Arc::new(Current {
-            key: Arc::new(key),
-            validity,
-        })));
+        self.current.store(Some(Arc::new(Current { key: Arc::new(key), validity })));
         Ok(())
     }
 

@@ -62,9 +62,7 @@ fn served() -> Served {
 async fn the_agent_channel_speaks_tls_13_and_h2() {
     let Served { ca, cert } = served();
     let config = Arc::new(agent_server_config(cert).expect("a configuration"));
-    let stream = shake(config, client_config(ca.cert_pem()).expect("an anchor"), NAME)
-        .await
-        .expect("a handshake");
+    let stream = shake(config, client_config(ca.cert_pem()).expect("an anchor"), NAME).await.expect("a handshake");
     assert_eq!(stream.get_ref().1.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
 }
@@ -73,13 +71,9 @@ async fn the_agent_channel_speaks_tls_13_and_h2() {
 async fn tls_12_is_refused_on_the_agent_channel_and_taken_by_webhooks() {
     let Served { ca, cert } = served();
     let agents = Arc::new(agent_server_config(Arc::clone(&cert)).expect("a configuration"));
-    shake(agents, client_of_version_12(ca.cert_pem()), NAME)
-        .await
-        .expect_err("TLS 1.3 only");
+    shake(agents, client_of_version_12(ca.cert_pem()), NAME).await.expect_err("TLS 1.3 only");
     let webhooks = Arc::new(webhook_server_config(cert).expect("a configuration"));
-    let stream = shake(webhooks, client_of_version_12(ca.cert_pem()), NAME)
-        .await
-        .expect("TLS 1.2 is enough");
+    let stream = shake(webhooks, client_of_version_12(ca.cert_pem()), NAME).await.expect("TLS 1.2 is enough");
     assert_eq!(stream.get_ref().1.protocol_version(), Some(ProtocolVersion::TLSv1_2));
 }
 
@@ -88,18 +82,12 @@ async fn another_name_and_another_ca_are_refused() {
     let Served { ca, cert } = served();
     let config = Arc::new(agent_server_config(cert).expect("a configuration"));
     let client = client_config(ca.cert_pem()).expect("an anchor");
-    shake(Arc::clone(&config), client, "spawnery-operator.elsewhere.svc")
-        .await
-        .expect_err("another namespace");
+    shake(Arc::clone(&config), client, "spawnery-operator.elsewhere.svc").await.expect_err("another namespace");
     let other = Authority::generate(now()).expect("a CA");
     let stranger = client_config(other.cert_pem()).expect("an anchor");
-    shake(Arc::clone(&config), stranger, NAME)
-        .await
-        .expect_err("another CA");
+    shake(Arc::clone(&config), stranger, NAME).await.expect_err("another CA");
     let both = format!("{}-----BEGIN NONSENSE\n{}", other.cert_pem(), ca.cert_pem());
-    shake(config, client_config(&both).expect("anchors"), NAME)
-        .await
-        .expect("any anchor of the bundle will do");
+    shake(config, client_config(&both).expect("anchors"), NAME).await.expect("any anchor of the bundle will do");
 }
 
 #[tokio::test]
@@ -108,33 +96,18 @@ async fn nothing_to_serve_fails_the_handshake_and_a_new_leaf_is_served_at_once()
     let cert = ServingCert::empty();
     let config = Arc::new(agent_server_config(Arc::clone(&cert)).expect("a configuration"));
     let client = || client_config(ca.cert_pem()).expect("an anchor");
-    shake(Arc::clone(&config), client(), NAME)
-        .await
-        .expect_err("no certificate yet");
+    shake(Arc::clone(&config), client(), NAME).await.expect_err("no certificate yet");
     assert!(!cert.ready());
 
-    let (first, second) = (
-        ca.leaf(now(), &names()).expect("a leaf"),
-        ca.leaf(now(), &names()).expect("a leaf"),
-    );
+    let (first, second) = (ca.leaf(now(), &names()).expect("a leaf"), ca.leaf(now(), &names()).expect("a leaf"));
     cert.set(&first).expect("servable");
     let old = shake(Arc::clone(&config), client(), NAME).await.expect("served");
     cert.set(&second).expect("servable");
     let new = shake(config, client(), NAME).await.expect("served");
     let leaf_of = |stream: &TlsStream<tokio::io::DuplexStream>| {
-        stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| chain.first())
-            .cloned()
-            .expect("a leaf")
+        stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned().expect("a leaf")
     };
-    assert_eq!(
-        leaf_of(&old),
-        parse::certificate(&first.cert_pem).expect("DER"),
-        "open connections keep theirs"
-    );
+    assert_eq!(leaf_of(&old), parse::certificate(&first.cert_pem).expect("DER"), "open connections keep theirs");
     assert_eq!(leaf_of(&new), parse::certificate(&second.cert_pem).expect("DER"));
 }
 

@@ -222,34 +222,19 @@ impl fmt::Display for Finding {
         let field = self.field();
         match self {
             Self::FallbackTwice { name, first, .. } => {
-                write!(
-                    f,
-                    "{field}: {name:?} stands in the list already, at [{first}]; name each group once"
-                )
+                write!(f, "{field}: {name:?} stands in the list already, at [{first}]; name each group once")
             }
             Self::FallbackImpossible { name, problem, .. } => {
-                write!(
-                    f,
-                    "{field}: {name:?} {problem}; a group's name is lower-case letters, digits, '-' and '.'"
-                )
+                write!(f, "{field}: {name:?} {problem}; a group's name is lower-case letters, digits, '-' and '.'")
             }
             Self::MountReservedVolume { name, reserved } => {
-                write!(
-                    f,
-                    "{field}: the volume name {name:?} is taken; use any name but {reserved}"
-                )
+                write!(f, "{field}: the volume name {name:?} is taken; use any name but {reserved}")
             }
             Self::MountReservedPath { path, reserved, .. } => {
-                write!(
-                    f,
-                    "{field}: {path:?} would hide {reserved}; mount somewhere else, for example below /data"
-                )
+                write!(f, "{field}: {path:?} would hide {reserved}; mount somewhere else, for example below /data")
             }
             Self::MountPathTwice { path, first, .. } => {
-                write!(
-                    f,
-                    "{field}: {path:?} is the path of mount {first:?} too; pods with both are refused"
-                )
+                write!(f, "{field}: {path:?} is the path of mount {first:?} too; pods with both are refused")
             }
             Self::GroupOwnedField { old, new, instead, .. } => {
                 write!(
@@ -259,43 +244,23 @@ impl fmt::Display for Finding {
                 )
             }
             Self::UnknownReference { kind, name, .. } => write!(f, "{field}: there is no {kind} {name:?} yet"),
-            Self::ForeignReference {
-                kind, name, network, ..
-            } => {
-                write!(
-                    f,
-                    "{field}: {kind} {name:?} belongs to another Network, {network:?}; players cannot go there"
-                )
+            Self::ForeignReference { kind, name, network, .. } => {
+                write!(f, "{field}: {kind} {name:?} belongs to another Network, {network:?}; players cannot go there")
             }
             Self::PortTaken { port, by, .. } => {
                 write!(f, "{field}: {by} wants port {port} too; one of them will not get it")
             }
             Self::HostPortForbidden { level } => {
-                write!(
-                    f,
-                    "{field}: this namespace enforces pod security {level:?}, which forbids host ports"
-                )
+                write!(f, "{field}: this namespace enforces pod security {level:?}, which forbids host ports")
             }
             Self::NoMemoryLimit => {
-                write!(
-                    f,
-                    "{field} is not set: the game sizes its heap by the node and may take three quarters of it"
-                )
+                write!(f, "{field} is not set: the game sizes its heap by the node and may take three quarters of it")
             }
             Self::ReplicasBelowOccupied { replicas, ordinals } => {
                 let list: Vec<String> = ordinals.iter().map(u32::to_string).collect();
-                write!(
-                    f,
-                    "{field}: {replicas} drains servers with people on them: ordinals {}",
-                    list.join(", ")
-                )
+                write!(f, "{field}: {replicas} drains servers with people on them: ordinals {}", list.join(", "))
             }
-            Self::PodsReplaced {
-                kind,
-                group,
-                pods,
-                people,
-            } => {
+            Self::PodsReplaced { kind, group, pods, people } => {
                 write!(
                     f,
                     "this replaces {} of {kind} {group:?}, with {} on them",
@@ -303,18 +268,8 @@ impl fmt::Display for Finding {
                     crowd(*people)
                 )
             }
-            Self::DeletesOccupied {
-                kind,
-                name,
-                pods,
-                people,
-            } => {
-                write!(
-                    f,
-                    "{kind} {name:?} has {} in {}; they are drained first",
-                    crowd(*people),
-                    count(*pods, "pod")
-                )
+            Self::DeletesOccupied { kind, name, pods, people } => {
+                write!(f, "{kind} {name:?} has {} in {}; they are drained first", crowd(*people), count(*pods, "pod"))
             }
         }
     }
@@ -323,17 +278,11 @@ impl fmt::Display for Finding {
 /// Splits what is found on an edit into what rejects it and what only warns. What the object said before is nobody's fault
 /// now: it must not keep people from editing something else, or us from taking a finalizer off.
 pub fn weigh(found: Vec<Finding>, before: &[Finding]) -> (Vec<Finding>, Vec<Finding>) {
-    found
-        .into_iter()
-        .partition(|finding| finding.severity() == Severity::Reject && !before.contains(finding))
+    found.into_iter().partition(|finding| finding.severity() == Severity::Reject && !before.contains(finding))
 }
 
 fn count(number: usize, noun: &str) -> String {
-    if number == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{number} {noun}s")
-    }
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 fn crowd(people: u64) -> String {
@@ -350,11 +299,7 @@ mod tests {
     use rstest::rstest;
 
     fn twice() -> Finding {
-        Finding::FallbackTwice {
-            name: "lobby".into(),
-            first: 0,
-            second: 2,
-        }
+        Finding::FallbackTwice { name: "lobby".into(), first: 0, second: 2 }
     }
 
     #[rstest]

@@ -127,12 +127,7 @@ pub fn judge(pod: Option<&PodFacts>, request: &RequestFacts, cache: CacheFacts) 
         return if cache.fresh || !cache.managed_namespace {
             Verdict::Allow(Allow::Unknown)
         } else {
-            Verdict::Deny(Denial {
-                why: Why::Unsure,
-                record: false,
-                hold: None,
-                descheduler: false,
-            })
+            Verdict::Deny(Denial { why: Why::Unsure, record: false, hold: None, descheduler: false })
         };
     };
     if let Some(allow) = passes(pod, request) {
@@ -142,12 +137,7 @@ pub fn judge(pod: Option<&PodFacts>, request: &RequestFacts, cache: CacheFacts) 
     if request.dry_run {
         return match why {
             Why::Open => Verdict::Allow(Allow::DryRunEmpty),
-            Why::Occupied | Why::Unsure => Verdict::Deny(Denial {
-                why,
-                record: false,
-                hold: None,
-                descheduler: false,
-            }),
+            Why::Occupied | Why::Unsure => Verdict::Deny(Denial { why, record: false, hold: None, descheduler: false }),
         };
     }
     let hold = match why {
@@ -197,11 +187,7 @@ impl Denial {
     /// text and `kubectl drain` repeats it every 5 s.
     pub fn message(&self) -> String {
         let message = self.why.message();
-        if self.descheduler {
-            format!("{message} ({DESCHEDULER_PHRASE})")
-        } else {
-            message.to_owned()
-        }
+        if self.descheduler { format!("{message} ({DESCHEDULER_PHRASE})") } else { message.to_owned() }
     }
 }
 

@@ -37,21 +37,13 @@ impl Sight {
     /// The view after one more probe.
     #[must_use]
     pub fn after(self, answered: bool) -> Self {
-        let answers_in_a_row = if answered {
-            self.answers_in_a_row.saturating_add(1)
-        } else {
-            0
-        };
+        let answers_in_a_row = if answered { self.answers_in_a_row.saturating_add(1) } else { 0 };
         Self { answers_in_a_row }
     }
 
     /// What the budgets should cover.
     pub fn width(self) -> Width {
-        if self.answers_in_a_row >= ANSWERS_TO_NARROW {
-            Width::Occupied
-        } else {
-            Width::Unsealed
-        }
+        if self.answers_in_a_row >= ANSWERS_TO_NARROW { Width::Occupied } else { Width::Unsealed }
     }
 }
 
@@ -81,11 +73,8 @@ pub struct Budget {
 
 /// The budget of one group.
 pub fn budget(labels: &GroupLabels<'_>, width: Width) -> Budget {
-    let mut match_labels: BTreeMap<String, String> = labels
-        .identity
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect();
+    let mut match_labels: BTreeMap<String, String> =
+        labels.identity.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     match width {
         Width::Occupied => {
             match_labels.insert(labels.occupied.to_owned(), "true".to_owned());
@@ -103,9 +92,7 @@ pub fn budget(labels: &GroupLabels<'_>, width: Width) -> Budget {
 impl Budget {
     /// Whether the budget's selector selects a pod with these labels, as the API server evaluates it.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.must_not_exist.iter().all(|key| !labels.contains_key(key))
     }
 }
@@ -115,19 +102,11 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const LABELS: GroupLabels<'static> = GroupLabels {
-        identity: &[("group", "lobby"), ("role", "server")],
-        occupied: "occupied",
-        sealed: "sealed",
-    };
+    const LABELS: GroupLabels<'static> =
+        GroupLabels { identity: &[("group", "lobby"), ("role", "server")], occupied: "occupied", sealed: "sealed" };
 
     fn pod(more: &[(&str, &str)]) -> BTreeMap<String, String> {
-        LABELS
-            .identity
-            .iter()
-            .chain(more)
-            .map(|(key, value)| ((*key).into(), (*value).into()))
-            .collect()
+        LABELS.identity.iter().chain(more).map(|(key, value)| ((*key).into(), (*value).into())).collect()
     }
 
     #[rstest]
@@ -159,12 +138,6 @@ mod tests {
     #[case::flapping_stays_wide(&[true, true, false, true, true, false, true, true], Width::Unsealed)]
     #[case::back(&[true, true, true, false, true, true, true], Width::Occupied)]
     fn sees_the_webhook(#[case] probes: &[bool], #[case] want: Width) {
-        assert_eq!(
-            probes
-                .iter()
-                .fold(Sight::default(), |sight, answered| sight.after(*answered))
-                .width(),
-            want
-        );
+        assert_eq!(probes.iter().fold(Sight::default(), |sight, answered| sight.after(*answered)).width(), want);
     }
 }

@@ -56,11 +56,7 @@ impl FromStr for PodHash {
     type Err = NotAHash;
 
     fn from_str(text: &str) -> Result<Self, NotAHash> {
-        if is_hex(text, 16) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NotAHash)
-        }
+        if is_hex(text, 16) { Ok(Self(text.to_owned())) } else { Err(NotAHash) }
     }
 }
 
@@ -140,12 +136,7 @@ fn sorted(value: &Value) -> Value {
         Value::Object(object) => {
             let mut members: Vec<_> = object.iter().filter(|(_, value)| !value.is_null()).collect();
             members.sort_by_key(|(key, _)| *key);
-            Value::Object(
-                members
-                    .into_iter()
-                    .map(|(key, value)| (key.clone(), sorted(value)))
-                    .collect::<Map<_, _>>(),
-            )
+            Value::Object(members.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
@@ -157,14 +148,12 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            for digit in [byte >> 4, byte & 0xf] {
-                text.extend(char::from_digit(u32::from(digit), 16));
-            }
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for digit in [byte >> 4, byte & 0xf] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+        text
+    })
 }
 
 fn is_hex(text: &str, digits: usize) -> bool {

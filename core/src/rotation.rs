@@ -137,25 +137,17 @@ mod tests {
     }
 
     fn days(from: i64, to: i64) -> Validity {
-        Validity {
-            not_before: at(from),
-            not_after: at(to),
-        }
+        Validity { not_before: at(from), not_after: at(to) }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "cases read as what a Secret holds, which may be nothing")]
     fn ca(from: i64, to: i64) -> Option<Ca> {
-        Some(Ca {
-            validity: days(from, to),
-            fingerprint: OURS,
-            can_sign: true,
-        })
+        Some(Ca { validity: days(from, to), fingerprint: OURS, can_sign: true })
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "cases read as what a Secret holds, which may be nothing")]
     fn leaf(from: i64, to: i64) -> Option<Leaf> {
-        Some(Leaf {
-            validity: days(from, to),
-            sound: true,
-        })
+        Some(Leaf { validity: days(from, to), sound: true })
     }
 
     #[rstest]

@@ -169,9 +169,7 @@ mod tests {
     use super::*;
 
     fn config(flags: &[&str]) -> Result<Config, String> {
-        let all = ["spawnery-reconciler", "--operator-namespace=ops", "--pod-name="]
-            .iter()
-            .chain(flags);
+        let all = ["spawnery-reconciler", "--operator-namespace=ops", "--pod-name="].iter().chain(flags);
         let args = Args::try_parse_from(all).map_err(|error| error.to_string())?;
         Config::new(&args, 7).map_err(|error| error.to_string())
     }

@@ -109,10 +109,7 @@ async fn config_map(ctx: &Context, namespace: &str, bundle: &str) -> Result<(), 
 }
 
 fn holds(held: &ConfigMap, bundle: &str) -> bool {
-    held.data
-        .as_ref()
-        .and_then(|data| data.get(object::CA_KEY))
-        .is_some_and(|found| found == bundle)
+    held.data.as_ref().and_then(|data| data.get(object::CA_KEY)).is_some_and(|found| found == bundle)
 }
 
 /// Created where missing, never changed: what people add to it (pull secrets) is theirs.
@@ -125,29 +122,20 @@ async fn account(ctx: &Context, namespace: &str, name: &'static str) -> Result<(
     let account = ServiceAccount {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from([(
-                label::MANAGED_BY.to_owned(),
-                label::MANAGED_BY_VALUE.to_owned(),
-            )])),
+            labels: Some(BTreeMap::from([(label::MANAGED_BY.to_owned(), label::MANAGED_BY_VALUE.to_owned())])),
             ..ObjectMeta::default()
         },
         ..ServiceAccount::default()
     };
-    let params = PostParams {
-        field_manager: Some(manager::RECONCILER.to_owned()),
-        ..PostParams::default()
-    };
+    let params = PostParams { field_manager: Some(manager::RECONCILER.to_owned()), ..PostParams::default() };
     match ctx.write(api.create(&params, &account)).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => {
             ctx.accounts.0.lock().insert(id);
             Ok(())
         }
-        Err(source) => Err(BootstrapError::Write {
-            kind: "ServiceAccount",
-            namespace: namespace.to_owned(),
-            name,
-            source,
-        }),
+        Err(source) => {
+            Err(BootstrapError::Write { kind: "ServiceAccount", namespace: namespace.to_owned(), name, source })
+        }
     }
 }

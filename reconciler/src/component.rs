@@ -18,12 +18,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Who has to carry which component: the pods that have to give the label up, then the one that takes it.
 fn handover<'a>(pods: &'a [PodView], me: &str) -> (Vec<&'a str>, bool) {
     let carries = |pod: &&PodView| pod.label(label::APP_COMPONENT) == Some(label::COMPONENT_OPERATOR);
-    let others = pods
-        .iter()
-        .filter(carries)
-        .map(PodView::name)
-        .filter(|name| *name != me)
-        .collect();
+    let others = pods.iter().filter(carries).map(PodView::name).filter(|name| *name != me).collect();
     let mine = pods.iter().filter(carries).any(|pod| pod.name() == me);
     (others, !mine)
 }
@@ -32,10 +27,7 @@ fn handover<'a>(pods: &'a [PodView], me: &str) -> (Vec<&'a str>, bool) {
 pub async fn take(ctx: &Context) {
     let Some(me) = &ctx.config.pod_name else { return };
     while let Err(error) = attempt(ctx, me).await {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "could not take the leader's label, trying again"
-        );
+        tracing::warn!(error = &error as &dyn std::error::Error, "could not take the leader's label, trying again");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -58,10 +50,7 @@ async fn attempt(ctx: &Context, me: &str) -> Result<(), CallError> {
 }
 
 async fn set(ctx: &Context, api: &Api<PodView>, name: &str, component: &str) -> Result<(), CallError> {
-    let params = PatchParams {
-        field_manager: Some(manager::LEADER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = PatchParams { field_manager: Some(manager::LEADER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({ "metadata": { "labels": { label::APP_COMPONENT: component } } }));
     ctx.write(api.patch(name, &params, &patch)).await.map(drop)
 }

@@ -114,14 +114,7 @@ pub fn queues() -> (Wakes, Queues) {
     let (proxy_groups, proxy_group_keys) = keys();
     let (hub, hub_keys) = keys();
     let (webhook, webhook_keys) = keys();
-    let wakes = Wakes {
-        networks,
-        server_groups,
-        servers,
-        proxy_groups,
-        hub,
-        webhook,
-    };
+    let wakes = Wakes { networks, server_groups, servers, proxy_groups, hub, webhook };
     let queues = Queues {
         networks: network_keys,
         server_groups: server_group_keys,
@@ -136,41 +129,23 @@ pub fn queues() -> (Wakes, Queues) {
 impl Wakes {
     /// Every group looks again, because something that all of them read has changed.
     pub fn all_groups(&self, feeds: &Feeds) {
-        self.server_groups.send_all(
-            feeds
-                .server_groups
-                .all()
-                .iter()
-                .map(|group| ObjectRef::from_obj(group.as_ref())),
-        );
-        self.proxy_groups.send_all(
-            feeds
-                .proxy_groups
-                .all()
-                .iter()
-                .map(|group| ObjectRef::from_obj(group.as_ref())),
-        );
+        self.server_groups.send_all(feeds.server_groups.all().iter().map(|group| ObjectRef::from_obj(group.as_ref())));
+        self.proxy_groups.send_all(feeds.proxy_groups.all().iter().map(|group| ObjectRef::from_obj(group.as_ref())));
     }
 
     /// Every group of a namespace looks again.
     pub fn groups_within(&self, feeds: &Feeds, namespace: &str) {
         let servers = feeds.server_groups.within(namespace, |_| true);
-        self.server_groups
-            .send_all(servers.iter().map(|group| ObjectRef::from_obj(group.as_ref())));
+        self.server_groups.send_all(servers.iter().map(|group| ObjectRef::from_obj(group.as_ref())));
         let proxies = feeds.proxy_groups.within(namespace, |_| true);
-        self.proxy_groups
-            .send_all(proxies.iter().map(|group| ObjectRef::from_obj(group.as_ref())));
+        self.proxy_groups.send_all(proxies.iter().map(|group| ObjectRef::from_obj(group.as_ref())));
     }
 }
 
 impl Feeds {
     /// Names of the feeds whose first list is not complete.
     pub fn missing(&self) -> Vec<&'static str> {
-        self.health()
-            .into_iter()
-            .filter(|(_, synced)| !synced)
-            .map(|(name, _)| name)
-            .collect()
+        self.health().into_iter().filter(|(_, synced)| !synced).map(|(name, _)| name).collect()
     }
 
     fn health(&self) -> [(&'static str, bool); 12] {
@@ -210,11 +185,7 @@ impl Feeds {
 
     /// Whether what runs in `pod` should leave its node. A pod that is not placed, or whose node nobody can see, may stay.
     pub fn departing(&self, pod: &PodView, drain_taints: &[String]) -> bool {
-        let node = pod
-            .spec
-            .node_name
-            .as_deref()
-            .and_then(|name| self.nodes.get_cluster(name));
+        let node = pod.spec.node_name.as_deref().and_then(|name| self.nodes.get_cluster(name));
         node.is_some_and(|node| node.is_departing(drain_taints))
     }
 }

@@ -44,9 +44,7 @@ pub fn take_over(feeds: &Feeds, hub: &Hub) {
         observe(feeds, hub, &pod);
     }
     for server in feeds.servers.all() {
-        let pod = feeds
-            .pods
-            .get(&server.namespace().unwrap_or_default(), &server.name_any());
+        let pod = feeds.pods.get(&server.namespace().unwrap_or_default(), &server.name_any());
         let Some(pod) = pod else { continue };
         let Some(want) = inherited(&server, &pod) else { continue };
         hub.want(want);
@@ -66,16 +64,10 @@ pub async fn forward(mut changes: Changes, wakes: Wakes) -> anyhow::Result<()> {
         let change = changes.next().await;
         match change.role {
             ledger::Role::Server => {
-                wakes
-                    .servers
-                    .send(ObjectRef::new(&change.name).within(&change.namespace));
-                wakes
-                    .server_groups
-                    .send(ObjectRef::new(&change.group).within(&change.namespace));
+                wakes.servers.send(ObjectRef::new(&change.name).within(&change.namespace));
+                wakes.server_groups.send(ObjectRef::new(&change.group).within(&change.namespace));
             }
-            ledger::Role::Proxy => wakes
-                .proxy_groups
-                .send(ObjectRef::new(&change.group).within(&change.namespace)),
+            ledger::Role::Proxy => wakes.proxy_groups.send(ObjectRef::new(&change.group).within(&change.namespace)),
         }
     }
 }
@@ -83,9 +75,7 @@ pub async fn forward(mut changes: Changes, wakes: Wakes) -> anyhow::Result<()> {
 fn observe(feeds: &Feeds, hub: &Hub, pod: &PodView) {
     match pod.role() {
         Some(Role::Proxy) => {
-            let group = pod
-                .group()
-                .and_then(|group| feeds.proxy_groups.get(pod.namespace(), group));
+            let group = pod.group().and_then(|group| feeds.proxy_groups.get(pod.namespace(), group));
             hub.observe_proxy(proxy_facts(pod, group.as_deref()));
         }
         // Servers are declared by their controller.
@@ -111,9 +101,7 @@ fn proxy_facts(pod: &PodView, group: Option<&ProxyGroup>) -> ProxyFacts {
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),
         group: pod.group().unwrap_or_default().to_owned(),
-        fallback_groups: group
-            .map(|group| group.spec.routing.fallback_groups.clone())
-            .unwrap_or_default(),
+        fallback_groups: group.map(|group| group.spec.routing.fallback_groups.clone()).unwrap_or_default(),
         terminal: pod.is_terminal(),
         started: containers().any(|status| since(status).is_some() || status.restart_count > 0),
         container_since: containers().filter_map(since).min().filter(|_| all_known),
@@ -124,9 +112,7 @@ fn proxy_facts(pod: &PodView, group: Option<&ProxyGroup>) -> ProxyFacts {
 
 /// What an earlier leader wanted of a server's pod, as its status tells. Its controller says more at its first look.
 fn inherited(server: &Server, pod: &PodView) -> Option<ServerWant> {
-    let owned = pod
-        .controller()
-        .is_some_and(|owner| Some(&owner.uid) == server.metadata.uid.as_ref());
+    let owned = pod.controller().is_some_and(|owner| Some(&owner.uid) == server.metadata.uid.as_ref());
     let status = server.status.as_ref()?;
     owned.then(|| ServerWant {
         uid: PodUid::from(pod.uid()),
@@ -135,11 +121,7 @@ fn inherited(server: &Server, pod: &PodView) -> Option<ServerWant> {
         group: server.spec.group_ref.name.clone(),
         address: status.address.clone(),
         was_routable: status.was_registered,
-        door: if status.registered {
-            WantDoor::Open
-        } else {
-            WantDoor::Closed
-        },
+        door: if status.registered { WantDoor::Open } else { WantDoor::Closed },
     })
 }
 
@@ -193,10 +175,7 @@ mod tests {
         .expect("a group");
         let ready = json!([{"type": "Ready", "status": "True"}]);
         let facts = proxy_facts(&pod(&json!([]), &ready), Some(&group));
-        assert_eq!(
-            (facts.routable, facts.host_port, facts.fallback_groups),
-            (true, true, vec!["lobby".to_owned()])
-        );
+        assert_eq!((facts.routable, facts.host_port, facts.fallback_groups), (true, true, vec!["lobby".to_owned()]));
     }
 
     #[rstest]

@@ -62,21 +62,9 @@ impl Metrics {
             orphans_waiting: Gauge::default(),
             leaf_not_after: Gauge::default(),
         };
-        registry.register(
-            "spawnery_reconciles",
-            "Finished reconciles by result",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "spawnery_reconcile_duration_seconds",
-            "Time of one reconcile",
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "spawnery_leading",
-            "1 while this process leads",
-            metrics.leading.clone(),
-        );
+        registry.register("spawnery_reconciles", "Finished reconciles by result", metrics.reconciles.clone());
+        registry.register("spawnery_reconcile_duration_seconds", "Time of one reconcile", metrics.seconds.clone());
+        registry.register("spawnery_leading", "1 while this process leads", metrics.leading.clone());
         registry.register(
             "spawnery_webhook_answers",
             "1 while the webhook answers the leader's probe",
@@ -87,11 +75,7 @@ impl Metrics {
             "From the first unanswered probe to the last budget widened",
             metrics.floor_widening.clone(),
         );
-        registry.register(
-            "spawnery_orphans_removed",
-            "Pods and Servers without a parent",
-            metrics.orphans.clone(),
-        );
+        registry.register("spawnery_orphans_removed", "Pods and Servers without a parent", metrics.orphans.clone());
         registry.register(
             "spawnery_orphans_waiting",
             "Orphans with people on them, which stay until those have left",
@@ -111,9 +95,7 @@ impl Metrics {
         let this = self.clone();
         Arc::new(move |controller, result, took: Duration| {
             this.reconciles.get_or_create(&Reconcile { controller, result }).inc();
-            this.seconds
-                .get_or_create(&ByController { controller })
-                .observe(took.as_secs_f64());
+            this.seconds.get_or_create(&ByController { controller }).observe(took.as_secs_f64());
         })
     }
 }
@@ -124,17 +106,9 @@ struct EventTotals(Arc<EventCounts>);
 impl Collector for EventTotals {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let totals: [(&str, &str, &AtomicU64); 3] = [
-            (
-                "spawnery_events_written",
-                "Events that the API server accepted",
-                &self.0.written,
-            ),
+            ("spawnery_events_written", "Events that the API server accepted", &self.0.written),
             ("spawnery_events_dropped", "Events over budget", &self.0.dropped),
-            (
-                "spawnery_events_failed",
-                "Events that could not be written",
-                &self.0.failed,
-            ),
+            ("spawnery_events_failed", "Events that could not be written", &self.0.failed),
         ];
         for (name, help, total) in totals {
             let counter = ConstCounter::new(total.load(Ordering::Relaxed));
@@ -155,10 +129,7 @@ mod tests {
         metrics.observer()("server", "conflict", Duration::from_millis(3));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes everything");
-        assert!(
-            text.contains(r#"spawnery_reconciles_total{controller="server",result="conflict"} 1"#),
-            "{text}"
-        );
+        assert!(text.contains(r#"spawnery_reconciles_total{controller="server",result="conflict"} 1"#), "{text}");
         assert!(text.contains("spawnery_events_dropped_total 0"), "{text}");
     }
 }

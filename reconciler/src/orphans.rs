@@ -36,11 +36,7 @@ enum Fate {
 /// Decides about one pod. `parent` is whether the object that its labels name exists.
 fn fate(pod: &PodView, parent: bool) -> Fate {
     let ours = pod.role().is_some();
-    if !ours || parent || pod.is_terminating() {
-        Fate::Keep
-    } else {
-        Fate::Close
-    }
+    if !ours || parent || pod.is_terminating() { Fate::Keep } else { Fate::Close }
 }
 
 /// Sweeps for ever, now and at each interval.
@@ -51,12 +47,8 @@ pub async fn run(ctx: Arc<Context>) -> anyhow::Result<()> {
     loop {
         let waiting = sweep(&ctx).await;
         ctx.metrics.orphans_waiting.set(waiting);
-        tokio::time::sleep(if waiting > 0 {
-            SOON.min(ctx.config.orphan_interval)
-        } else {
-            ctx.config.orphan_interval
-        })
-        .await;
+        tokio::time::sleep(if waiting > 0 { SOON.min(ctx.config.orphan_interval) } else { ctx.config.orphan_interval })
+            .await;
     }
 }
 
@@ -64,11 +56,7 @@ pub async fn run(ctx: Arc<Context>) -> anyhow::Result<()> {
 async fn sweep(ctx: &Context) -> i64 {
     for server in ctx.feeds.servers.all() {
         let namespace = server.namespace().unwrap_or_default();
-        let parent = ctx
-            .feeds
-            .server_groups
-            .get(&namespace, &server.spec.group_ref.name)
-            .is_some();
+        let parent = ctx.feeds.server_groups.get(&namespace, &server.spec.group_ref.name).is_some();
         if !parent && server.metadata.deletion_timestamp.is_none() {
             let api: Api<Server> = Api::namespaced(ctx.clients.api.clone(), &namespace);
             remove(ctx, &api, "Server", server.name_any(), server.uid().unwrap_or_default()).await;
@@ -85,12 +73,12 @@ async fn sweep(ctx: &Context) -> i64 {
 
 fn has_parent(ctx: &Context, pod: &PodView) -> bool {
     match pod.role() {
-        Some(Role::Server) => pod
-            .label(label::SERVER)
-            .is_some_and(|name| ctx.feeds.servers.get(pod.namespace(), name).is_some()),
-        Some(Role::Proxy) => pod
-            .group()
-            .is_some_and(|name| ctx.feeds.proxy_groups.get(pod.namespace(), name).is_some()),
+        Some(Role::Server) => {
+            pod.label(label::SERVER).is_some_and(|name| ctx.feeds.servers.get(pod.namespace(), name).is_some())
+        }
+        Some(Role::Proxy) => {
+            pod.group().is_some_and(|name| ctx.feeds.proxy_groups.get(pod.namespace(), name).is_some())
+        }
         None => true,
     }
 }
@@ -111,10 +99,7 @@ async fn close_and_remove(ctx: &Context, pod: &PodView) -> bool {
             return false;
         }
         let patch = Patch::Merge(seal::seal_patch(SealReason::Empty, pod.uid()));
-        let params = PatchParams {
-            field_manager: Some(manager::SEAL.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = PatchParams { field_manager: Some(manager::SEAL.to_owned()), ..PatchParams::default() };
         match ctx.write(api.patch_status(pod.name(), &params, &patch)).await {
             Ok(_) => ctx.hub.mark_sealed(&uid),
             Err(error) => {
@@ -160,14 +145,8 @@ async fn remove<K>(ctx: &Context, api: &Api<K>, kind: &'static str, name: String
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let exactly = Preconditions {
-        uid: Some(uid.clone()),
-        resource_version: None,
-    };
-    let params = DeleteParams {
-        preconditions: Some(exactly),
-        ..DeleteParams::default()
-    };
+    let exactly = Preconditions { uid: Some(uid.clone()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
     match ctx.write(api.delete(&name, &params)).await {
         Ok(_) => {
             ctx.metrics.orphans.inc();
@@ -183,13 +162,7 @@ where
 }
 
 fn warn(what: &str, kind: &str, name: &str, error: &CallError) {
-    tracing::warn!(
-        what,
-        kind,
-        name,
-        error = error as &dyn std::error::Error,
-        "could not clear an orphan away"
-    );
+    tracing::warn!(what, kind, name, error = error as &dyn std::error::Error, "could not clear an orphan away");
 }
 
 #[cfg(test)]

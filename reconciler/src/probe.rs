@@ -75,10 +75,7 @@ fn connector(ca: &str) -> Option<Https> {
     let mut tls = match spawnery_certs::client::client_config(ca) {
         Ok(tls) => tls,
         Err(error) => {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "could not probe the webhook with our CA"
-            );
+            tracing::error!(error = &error as &dyn std::error::Error, "could not probe the webhook with our CA");
             return None;
         }
     };
@@ -87,16 +84,8 @@ fn connector(ca: &str) -> Option<Https> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_connect_timeout(Some(ATTEMPT));
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_only()
-        .enable_http1()
-        .wrap_connector(http);
-    Some(
-        Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .build(https),
-    )
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().wrap_connector(http);
+    Some(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https))
 }
 
 async fn answers(client: &Https, uri: &Uri) -> bool {

@@ -125,18 +125,7 @@ impl Replica {
         let (_, nothing) = spawnery_runtime::keys::keys();
         let hub_keys = std::mem::replace(&mut queues.hub, nothing);
         supervisor.spawn_until_stopped("hub feed", hub_feed::run(feeds.clone(), Arc::clone(&hub), hub_keys));
-        Ok(Self {
-            config,
-            clients,
-            clock,
-            feeds,
-            wakes,
-            queues,
-            hub,
-            events,
-            metrics,
-            channel_metrics,
-        })
+        Ok(Self { config, clients, clock, feeds, wakes, queues, hub, events, metrics, channel_metrics })
     }
 
     /// Waits until this replica leads. The stores come first: a leader with empty stores would be a careless one.
@@ -147,9 +136,7 @@ impl Replica {
         }
         let (client, namespace) = (self.clients.strict.clone(), &self.config.operator_namespace);
         let identity = self.config.identity.clone();
-        let term = Election::new(client, namespace, object::LEASE, identity, self.clock)
-            .win()
-            .await;
+        let term = Election::new(client, namespace, object::LEASE, identity, self.clock).win().await;
         (term.leadership(), Some(term))
     }
 
@@ -202,18 +189,10 @@ impl Replica {
         supervisor.spawn_until_stopped("orphan sweep", orphans::run(Arc::clone(&ctx)));
 
         let stop = supervisor.stopping();
-        supervisor.spawn(
-            "network controller",
-            network::run(Arc::clone(&ctx), queues.networks, stop.clone()),
-        );
-        supervisor.spawn(
-            "server controller",
-            server::run(Arc::clone(&ctx), queues.servers, stop.clone()),
-        );
-        supervisor.spawn(
-            "servergroup controller",
-            servergroup::run(Arc::clone(&ctx), queues.server_groups, stop.clone()),
-        );
+        supervisor.spawn("network controller", network::run(Arc::clone(&ctx), queues.networks, stop.clone()));
+        supervisor.spawn("server controller", server::run(Arc::clone(&ctx), queues.servers, stop.clone()));
+        supervisor
+            .spawn("servergroup controller", servergroup::run(Arc::clone(&ctx), queues.server_groups, stop.clone()));
         supervisor.spawn("proxygroup controller", proxygroup::run(ctx, queues.proxy_groups, stop));
         Ok(())
     }
@@ -224,8 +203,7 @@ fn begin(ctx: &Arc<Context>, supervisor: &Supervisor) {
     // Before the first thing can change.
     let changes = ctx.hub.changes();
     let (leadership, clock) = (ctx.leadership.clone(), ctx.clock);
-    ctx.hub
-        .lead(ctx.leadership.epoch(), move || leadership.check(clock.now()));
+    ctx.hub.lead(ctx.leadership.epoch(), move || leadership.check(clock.now()));
     hub_feed::take_over(&ctx.feeds, &ctx.hub);
     ctx.hub.listed();
     supervisor.spawn_until_stopped("hub changes", hub_feed::forward(changes, ctx.wake.clone()));
@@ -259,10 +237,7 @@ fn serve_agents(
         ..ChannelConfig::default()
     };
     let (hub, stop) = (Arc::clone(&ctx.hub), supervisor.stopping());
-    supervisor.spawn(
-        "agent channel",
-        channel::serve(config, listener, tls, hub, authenticator, metrics, stop),
-    );
+    supervisor.spawn("agent channel", channel::serve(config, listener, tls, hub, authenticator, metrics, stop));
     Ok(())
 }
 
@@ -274,10 +249,5 @@ fn identity(pod: &spawnery_api::view::PodView) -> Option<PodIdentity> {
         Role::Proxy => ledger::Role::Proxy,
     };
     let group = pod.group().unwrap_or_default().to_owned();
-    Some(PodIdentity {
-        uid: pod.uid().into(),
-        group,
-        role,
-        managed: pod.is_managed(),
-    })
+    Some(PodIdentity { uid: pod.uid().into(), group, role, managed: pod.is_managed() })
 }

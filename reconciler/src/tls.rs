@@ -75,9 +75,7 @@ pub struct Certificates {
 
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certificates")
-            .field("agent_names", &self.agent_names)
-            .finish_non_exhaustive()
+        f.debug_struct("Certificates").field("agent_names", &self.agent_names).finish_non_exhaustive()
     }
 }
 
@@ -173,12 +171,7 @@ impl Certificates {
             Rotation::Renew(reason) | Rotation::Reissue(reason) => reason.label(),
         };
         self.put(name, found, renewed.to_data()).await?;
-        tracing::info!(
-            secret = name,
-            reason,
-            new_ca = matches!(rotation, Rotation::Reissue(_)),
-            "issued certificates"
-        );
+        tracing::info!(secret = name, reason, new_ca = matches!(rotation, Rotation::Reissue(_)), "issued certificates");
         Ok(renewed)
     }
 
@@ -188,9 +181,7 @@ impl Certificates {
         let held = data(found.as_ref());
         let now = self.clock.wall();
         let text = |key: &str| held.get(key).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-        let pair = text(TLS_CERT)
-            .zip(text(TLS_KEY))
-            .map(|(cert_pem, key_pem)| Pair { cert_pem, key_pem });
+        let pair = text(TLS_CERT).zip(text(TLS_KEY)).map(|(cert_pem, key_pem)| Pair { cert_pem, key_pem });
         let sound = pair.is_some_and(|pair| {
             let checked = check_pair(&pair, ca.cert_pem(), &self.webhook_names, now);
             checked.is_ok_and(|validity| !validity.renewal_due(now))
@@ -199,11 +190,7 @@ impl Certificates {
             return Ok(());
         }
         let pair = ca.leaf(now, &self.webhook_names)?;
-        let fresh = [
-            (CA_CERT, ca.cert_pem()),
-            (TLS_CERT, &*pair.cert_pem),
-            (TLS_KEY, &*pair.key_pem),
-        ];
+        let fresh = [(CA_CERT, ca.cert_pem()), (TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)];
         let fresh = fresh.map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec()));
         self.put(name, found, fresh.into()).await?;
         tracing::info!(secret = name, "issued a certificate");
@@ -212,11 +199,7 @@ impl Certificates {
 
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, TlsError> {
         let found = deadline(CALL, self.secrets.get_opt(name)).await;
-        found.map_err(|source| TlsError::Secret {
-            verb: "read",
-            name,
-            source,
-        })
+        found.map_err(|source| TlsError::Secret { verb: "read", name, source })
     }
 
     /// Replaces exactly what was read, or creates what was not there.
@@ -227,18 +210,11 @@ impl Certificates {
         fresh: BTreeMap<String, Vec<u8>>,
     ) -> Result<(), TlsError> {
         if !self.leadership.check(self.clock.now()) {
-            return Err(TlsError::Secret {
-                verb: "write",
-                name,
-                source: CallError::NotLeading,
-            });
+            return Err(TlsError::Secret { verb: "write", name, source: CallError::NotLeading });
         }
         let exists = found.is_some();
         let mut secret = found.unwrap_or_else(|| Secret {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         });
@@ -250,16 +226,11 @@ impl Certificates {
             ..PostParams::default()
         };
         let (verb, written) = if exists {
-            (
-                "replace",
-                deadline(CALL, self.secrets.replace(name, &params, &secret)).await,
-            )
+            ("replace", deadline(CALL, self.secrets.replace(name, &params, &secret)).await)
         } else {
             ("create", deadline(CALL, self.secrets.create(&params, &secret)).await)
         };
-        written
-            .map(drop)
-            .map_err(|source| TlsError::Secret { verb, name, source })
+        written.map(drop).map_err(|source| TlsError::Secret { verb, name, source })
     }
 }
 

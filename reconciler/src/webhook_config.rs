@@ -69,10 +69,7 @@ pub async fn run(
 }
 
 fn failed(error: &CallError) -> Duration {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        "could not register the webhook, trying again"
-    );
+    tracing::warn!(error = error as &dyn std::error::Error, "could not register the webhook, trying again");
     RETRY
 }
 
@@ -86,9 +83,7 @@ async fn desired(ctx: &Context, registered: bool) -> Result<Option<Registration>
     }
     let target = match &ctx.config.webhook_url {
         Some(url) => Target::Url(url.clone()),
-        None => Target::Service {
-            namespace: ctx.config.operator_namespace.clone(),
-        },
+        None => Target::Service { namespace: ctx.config.operator_namespace.clone() },
     };
     let operator_namespace = ctx.config.operator_namespace.clone();
     Ok(Some(Registration {
@@ -102,12 +97,7 @@ async fn desired(ctx: &Context, registered: bool) -> Result<Option<Registration>
 
 /// Namespaces that hold a Network, or pods that one left behind. Never our own, and never those of Kubernetes.
 fn namespaces(ctx: &Context) -> BTreeSet<String> {
-    let networks = ctx
-        .feeds
-        .networks
-        .all()
-        .into_iter()
-        .filter_map(|network| network.metadata.namespace.clone());
+    let networks = ctx.feeds.networks.all().into_iter().filter_map(|network| network.metadata.namespace.clone());
     let pods = ctx.feeds.pods.all().into_iter().map(|pod| pod.namespace().to_owned());
     let mut found: BTreeSet<String> = networks.chain(pods).collect();
     found.retain(|namespace| build::may_be_watched(namespace, &ctx.config.operator_namespace));
@@ -116,10 +106,7 @@ fn namespaces(ctx: &Context) -> BTreeSet<String> {
 
 async fn exists(ctx: &Context) -> Result<bool, CallError> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    Ok(ctx
-        .read(api.get_metadata_opt(object::WEBHOOK_CONFIGURATION))
-        .await?
-        .is_some())
+    Ok(ctx.read(api.get_metadata_opt(object::WEBHOOK_CONFIGURATION)).await?.is_some())
 }
 
 async fn owner(ctx: &Context) -> Result<Option<OwnerReference>, CallError> {
@@ -143,10 +130,8 @@ async fn apply(ctx: &Context, wanted: &Registration) -> Result<(), CallError> {
     let params = PatchParams::apply(manager::WEBHOOK_CONFIG).force();
     let name = object::WEBHOOK_CONFIGURATION;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted))))
-        .await?;
+    ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted)))).await?;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted))))
-        .await?;
+    ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted)))).await?;
     Ok(())
 }

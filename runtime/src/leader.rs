@@ -317,7 +317,7 @@ impl Term {
         match deadline(CALL, self.election.leases.replace(name, &PostParams::default(), &self.lease)).await {
             Ok(_) => tracing::info!(lease = name, "released the lease"),
             Err(error) => {
-                tracing::warn!(lease = name, error = &error as &dyn std::error::Error, "could not release the lease")
+                tracing::warn!(lease = name, error = &error as &dyn std::error::Error, "could not release the lease");
             }
         }
     }

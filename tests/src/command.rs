@@ -31,13 +31,7 @@ impl Output {
         if self.ok() {
             return Ok(self.stdout);
         }
-        bail!(
-            "`{}` failed ({})\n{}{}",
-            self.command,
-            self.status,
-            self.stdout,
-            self.stderr
-        )
+        bail!("`{}` failed ({})\n{}{}", self.command, self.status, self.stdout, self.stderr)
     }
 
     /// Both outputs, for looking for a phrase.
@@ -64,16 +58,8 @@ pub async fn run(launch: &Launch, input: Option<&str>, limit: Duration) -> Resul
     let process = launch.start()?;
     let status = process.wait(limit).await.with_context(|| format!("`{command}`"))?;
     let read = |path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let (stdout, stderr) = (
-        read(&out).context("lost the output")?,
-        read(&err).context("lost the error output")?,
-    );
-    Ok(Output {
-        command,
-        status,
-        stdout,
-        stderr,
-    })
+    let (stdout, stderr) = (read(&out).context("lost the output")?, read(&err).context("lost the error output")?);
+    Ok(Output { command, status, stdout, stderr })
 }
 
 #[cfg(test)]
@@ -86,9 +72,7 @@ mod tests {
 
     #[tokio::test]
     async fn gives_both_outputs_and_the_code() {
-        let output = run(&shell("cat; echo no >&2; exit 3"), Some("yes"), Duration::from_secs(10))
-            .await
-            .unwrap();
+        let output = run(&shell("cat; echo no >&2; exit 3"), Some("yes"), Duration::from_secs(10)).await.unwrap();
         assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("yes", "no\n"));
         assert_eq!(output.status.code(), Some(3));
         assert!(output.stdout().unwrap_err().to_string().contains("no"));
@@ -96,12 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn kills_what_does_not_end() {
-        let error = run(&shell("echo started >&2; sleep 100"), None, Duration::from_millis(500))
-            .await
-            .unwrap_err();
-        assert!(
-            format!("{error:#}").contains("has not ended after 500ms\nstarted"),
-            "{error:#}"
-        );
+        let error = run(&shell("echo started >&2; sleep 100"), None, Duration::from_millis(500)).await.unwrap_err();
+        assert!(format!("{error:#}").contains("has not ended after 500ms\nstarted"), "{error:#}");
     }
 }

@@ -3,12 +3,7 @@
 //! `tests/kubernetes` is a Go module that pins all three. Their binaries land in `target/kubernetes/<key>/`, where the key
 //! is a hash of everything that decides about them, so a change builds anew and an old checkout finds its own again.
 
-use crate::{
-    args::settings,
-    launch::Launch,
-    process::Process,
-    target,
-};
+use crate::{args::settings, launch::Launch, process::Process, target};
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -25,11 +20,8 @@ const STAMP: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 \
 const PLAIN: &str = "-s -w";
 
 /// What is built: the file, its package, the linker's flags. They are part of the key.
-const PARTS: [(&str, &str, &str); 3] = [
-    ("k8s", ".", STAMP),
-    ("kwok", "sigs.k8s.io/kwok/cmd/kwok", PLAIN),
-    ("helm", "helm.sh/helm/v4/cmd/helm", PLAIN),
-];
+const PARTS: [(&str, &str, &str); 3] =
+    [("k8s", ".", STAMP), ("kwok", "sigs.k8s.io/kwok/cmd/kwok", PLAIN), ("helm", "helm.sh/helm/v4/cmd/helm", PLAIN)];
 
 /// A first build with downloads took 9 minutes on two cores; a slow network may take more than the build.
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
@@ -97,9 +89,7 @@ fn key(source: &Path) -> Result<String> {
     let mut inputs = Vec::new();
     for entry in std::fs::read_dir(source).with_context(|| format!("could not read {}", source.display()))? {
         let path = entry.context("could not read the Go module")?.path();
-        let wanted = ["mod", "sum", "go"]
-            .map(Some)
-            .contains(&path.extension().and_then(|end| end.to_str()));
+        let wanted = ["mod", "sum", "go"].map(Some).contains(&path.extension().and_then(|end| end.to_str()));
         if wanted {
             let text = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
             inputs.push((path.file_name().unwrap_or_default().to_owned(), text));
@@ -130,10 +120,7 @@ async fn lock(path: &Path) -> Result<File> {
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error).context("could not take the build lock"),
         }
-        ensure!(
-            start.elapsed() < BUILD_LIMIT,
-            "another process has been building Kubernetes for {BUILD_LIMIT:?}"
-        );
+        ensure!(start.elapsed() < BUILD_LIMIT, "another process has been building Kubernetes for {BUILD_LIMIT:?}");
         if !told && start.elapsed() > PATIENCE {
             told = true;
             tell("waiting for another process that is building Kubernetes");
@@ -144,10 +131,8 @@ async fn lock(path: &Path) -> Result<File> {
 
 async fn build(source: &Path, root: &Path, directory: &Path) -> Result<()> {
     // A directory appears under its final name only when everything is in it.
-    let unfinished = tempfile::Builder::new()
-        .prefix("unfinished-")
-        .tempdir_in(root)
-        .context("could not make a directory")?;
+    let unfinished =
+        tempfile::Builder::new().prefix("unfinished-").tempdir_in(root).context("could not make a directory")?;
     let start = Instant::now();
     let log = root.join("build.log");
     // Only one process builds, and the log is about this build.
@@ -160,15 +145,9 @@ async fn build(source: &Path, root: &Path, directory: &Path) -> Result<()> {
             .arg(package)
             .directory(source)
             .log(&log);
-        let process = go
-            .start()
-            .context("could not start Go, which builds Kubernetes for the tests")?;
+        let process = go.start().context("could not start Go, which builds Kubernetes for the tests")?;
         let status = wait(&process, file, start).await?;
-        let all = format!(
-            "{go} in {}, {status}; Go 1.26 or newer is needed\n{}",
-            source.display(),
-            process.tail(30)
-        );
+        let all = format!("{go} in {}, {status}; Go 1.26 or newer is needed\n{}", source.display(), process.tail(30));
         ensure!(status.success(), "could not build {file}: {all}");
     }
     std::os::unix::fs::symlink("k8s", unfinished.path().join("kubectl")).context("could not link kubectl")?;

@@ -116,9 +116,7 @@ impl Launch {
     /// The command that starts it on a leash: it dies with the thread that spawns it.
     pub(crate) fn command(&self) -> Result<Command> {
         let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL", "--", "sh", "-c", LEASH])
-            .arg(std::process::id().to_string());
+        command.args(["--pdeathsig", "KILL", "--", "sh", "-c", LEASH]).arg(std::process::id().to_string());
         command.arg(&self.program).args(&self.args);
         if self.clear_env {
             // `env_clear` would clear PATH too, and the leash is found by it.
@@ -133,9 +131,7 @@ impl Launch {
         // A group of its own: Ctrl-C in a terminal is ours to handle, and signals reach what the process started.
         command.process_group(0);
         command.stdin(match &self.stdin {
-            Some(file) => File::open(file)
-                .with_context(|| format!("could not open {}", file.display()))?
-                .into(),
+            Some(file) => File::open(file).with_context(|| format!("could not open {}", file.display()))?.into(),
             None => Stdio::null(),
         });
         let log = self.log.as_deref().map(append).transpose()?;
@@ -154,9 +150,7 @@ impl std::fmt::Display for Launch {
     /// The command line as a person would type it, without quoting.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.name)?;
-        self.args
-            .iter()
-            .try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
+        self.args.iter().try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
     }
 }
 

@@ -69,23 +69,14 @@ impl Cluster {
     async fn create_namespace(&self, name: &str) -> Result<Namespace> {
         let name = format!("{name}-{:05x}", rand::random_range(0..0x10_0000));
         let client = self.client().await?;
-        let metadata = ObjectMeta {
-            name: Some(name.clone()),
-            ..ObjectMeta::default()
-        };
-        let object = Object {
-            metadata,
-            ..Object::default()
-        };
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let object = Object { metadata, ..Object::default() };
         let created = Api::all(client.clone()).create(&PostParams::default(), &object).await;
         created.with_context(|| format!("could not create namespace {name}"))?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, &name);
         let what = format!("the default ServiceAccount of {name}");
         eventually(ACCOUNT_LIMIT, &what, || async { Ok(accounts.get("default").await?) }).await?;
-        Ok(Namespace {
-            cluster: self.clone(),
-            name,
-        })
+        Ok(Namespace { cluster: self.clone(), name })
     }
 }
 
@@ -95,16 +86,9 @@ impl Namespace {
         let mut report = format!("=== namespace {}\n", self.name);
         let kinds = self.words("api-resources --namespaced --verbs=list -o name").await;
         let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-        let ours: Vec<&str> = kinds
-            .iter()
-            .copied()
-            .filter(|kind| kind.ends_with(".spawnery.cloud"))
-            .collect();
+        let ours: Vec<&str> = kinds.iter().copied().filter(|kind| kind.ends_with(".spawnery.cloud")).collect();
         let mut sections = vec![
-            (
-                "objects",
-                format!("get {} -o wide --show-kind --ignore-not-found", kinds.join(",")),
-            ),
+            ("objects", format!("get {} -o wide --show-kind --ignore-not-found", kinds.join(","))),
             ("pods", "get pods -o yaml".to_owned()),
             ("events", "get events --sort-by=.metadata.creationTimestamp".to_owned()),
         ];
@@ -120,9 +104,7 @@ impl Namespace {
     }
 
     async fn words(&self, command: &str) -> String {
-        let args = command
-            .split(' ')
-            .chain(["--namespace", &self.name, "--request-timeout=5s"]);
+        let args = command.split(' ').chain(["--namespace", &self.name, "--request-timeout=5s"]);
         match self.cluster.kubectl(args).await {
             Ok(output) => output.all(),
             Err(error) => format!("{error:#}"),

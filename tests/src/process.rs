@@ -36,15 +36,9 @@ impl Launch {
     /// When a file cannot be opened or the program cannot be started. A program that is not there ends with exit code
     /// 127 and a line in the log.
     pub fn start(&self) -> Result<Process> {
-        let command = self
-            .command()
-            .with_context(|| format!("could not prepare {}", self.name()))?;
+        let command = self.command().with_context(|| format!("could not prepare {}", self.name()))?;
         let (ended, _) = watch::channel(None);
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            ended_sync: Condvar::new(),
-            ended,
-        });
+        let shared = Arc::new(Shared { state: Mutex::default(), ended_sync: Condvar::new(), ended });
         let (started, starts) = mpsc::sync_channel(1);
         let keeper = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -56,11 +50,7 @@ impl Launch {
             .recv()
             .context("the keeper ended early")?
             .with_context(|| format!("could not start {} ({})", self.name(), self.program().display()))?;
-        Ok(Process {
-            launch: self.clone(),
-            pid,
-            shared,
-        })
+        Ok(Process { launch: self.clone(), pid, shared })
     }
 }
 
@@ -225,12 +215,7 @@ impl Process {
             Ok(false)
         };
         let found = eventually(limit, &format!("{text:?} in the log of {}", self.name()), found).await?;
-        ensure!(
-            found,
-            "{} ended without printing {text:?}\n{}",
-            self.name(),
-            self.tail(20)
-        );
+        ensure!(found, "{} ended without printing {text:?}\n{}", self.name(), self.tail(20));
         Ok(())
     }
 
@@ -238,9 +223,8 @@ impl Process {
     pub fn resident_bytes(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.with_context(|| format!("{} has ended", self.name()))?;
-        let kilobytes = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
+        let kilobytes =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
         let kilobytes: u64 = kilobytes.with_context(|| format!("no VmRSS of {}", self.name()))?;
         Ok(kilobytes * 1024)
     }
@@ -250,18 +234,9 @@ impl Process {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let stat = stat.with_context(|| format!("{} has ended", self.name()))?;
         // The name in parentheses may hold spaces; fields after it are counted from 3, utime is 14 and stime 15.
-        let fields = stat
-            .rsplit_once(')')
-            .map_or("", |(_, fields)| fields)
-            .split_whitespace();
-        let ticks: u64 = fields
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<u64>().ok())
-            .sum();
-        Ok(Duration::from_millis(
-            ticks * 1000 / rustix::param::clock_ticks_per_second().max(1),
-        ))
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
     }
 }
 
@@ -292,9 +267,7 @@ pub fn tail(path: &Path, lines: usize) -> String {
     match read() {
         Ok(text) => {
             let all: Vec<&str> = text.lines().collect();
-            all.get(all.len().saturating_sub(lines)..)
-                .unwrap_or_default()
-                .join("\n")
+            all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
         }
         Err(error) => format!("({}: {error})", path.display()),
     }

@@ -15,9 +15,7 @@ const CARGO_LIMIT: Duration = Duration::from_mins(20);
 
 /// The workspace's root: where `Cargo.toml`, `tests/` and `examples/` are.
 pub fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or_else(|| Path::new("."))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."))
 }
 
 /// Cargo's target directory, in which the running executable lies.
@@ -25,10 +23,7 @@ pub fn workspace() -> &'static Path {
 /// # Errors
 /// When the running executable cannot be found.
 pub fn directory() -> Result<PathBuf> {
-    profile()?
-        .parent()
-        .map(Path::to_owned)
-        .context("the executable does not lie in a target directory")
+    profile()?.parent().map(Path::to_owned).context("the executable does not lie in a target directory")
 }
 
 /// The directory of the profile that the running executable was built with, such as `target/debug`: binaries are in it,
@@ -68,10 +63,7 @@ async fn build(name: &str) -> Result<PathBuf> {
     // `CARGO_TARGET_DIR` or `--target-dir` may have put us elsewhere than the default.
     cargo = cargo.arg("--target-dir").arg(directory()?).directory(workspace());
     cargo = cargo.args(["--profile".to_owned(), profile_name()?]);
-    run(&cargo, None, CARGO_LIMIT)
-        .await?
-        .stdout()
-        .with_context(|| format!("could not build {name}"))?;
+    run(&cargo, None, CARGO_LIMIT).await?.stdout().with_context(|| format!("could not build {name}"))?;
     let path = profile.join(name);
     ensure!(path.is_file(), "cargo built {name}, but not at {}", path.display());
     Ok(path)

@@ -3,6 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "JSON that lacks a key gives null")]
 
 use anyhow::{Context as _, Result, ensure};
+use futures::{FutureExt as _, future::BoxFuture};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -145,7 +146,12 @@ impl Door {
     }
 
     /// Opens a session from `peer`; the code with which it is refused, or `Ok` after the operator's first message.
-    async fn open(&self, peer: Ipv4Addr, role: Role, token: Option<&str>) -> Result<Code> {
+    fn open<'a>(&'a self, peer: Ipv4Addr, role: Role, token: Option<&'a str>) -> BoxFuture<'a, Result<Code>> {
+        // A client's futures are large.
+        self.try_open(peer, role, token).boxed()
+    }
+
+    async fn try_open(&self, peer: Ipv4Addr, role: Role, token: Option<&str>) -> Result<Code> {
         let tls = self.dial(peer, spawnery_certs::client::client_config(&self.ca)?).await?;
         let mut io = Some(TokioIo::new(tls));
         let connect = tower::service_fn(move |_| {

@@ -198,6 +198,30 @@ async fn with_a_frozen_webhook_the_floor_holds() -> Result<()> {
     .await
 }
 
+/// The control: with everything taken out that refuses, the same drain goes through and the players come to harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_webhook_and_floor_players_are_lost() -> Result<()> {
+    Arena::run("control", StackOptions::default(), async |arena| {
+        arena.start(&arena.network()).await?;
+        let (crowd, server, node) = arena.players(2).await?;
+        arena.stack().reconciler(0)?.kill().await?;
+        arena.stack().webhook(0)?.kill().await?;
+        let args = ["delete", "pdb", "--all", "-n", arena.namespace()];
+        arena.stack().cluster().kubectl(args).await?.stdout()?;
+        let drain = arena.drain(&node)?;
+        let status = drain.wait(LIMIT).await?;
+        ensure!(status.success(), "{status}\n{}", drain.tail(20));
+        eventually(LIMIT, "the players to notice", || async {
+            ensure!(crowd.harmed().len() == 2, "harmed: {:?}, on {:?}", crowd.harmed(), crowd.by_server());
+            Ok(())
+        })
+        .await?;
+        ensure!(!crowd.by_server().contains_key(&server));
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_reconciler_everything_is_still_refused() -> Result<()> {
     Arena::run("headless", StackOptions::default(), async |arena| {

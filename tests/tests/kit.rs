@@ -18,11 +18,8 @@ use std::{
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn with_node() -> Result<Cluster> {
-    let cluster = Cluster::start(ClusterConfig {
-        nodes: vec!["node-a".to_owned()],
-        ..ClusterConfig::default()
-    })
-    .await?;
+    let cluster =
+        Cluster::start(ClusterConfig { nodes: vec!["node-a".to_owned()], ..ClusterConfig::default() }).await?;
     Ok(cluster)
 }
 
@@ -37,10 +34,7 @@ fn pod(name: &str, annotations: &Value, probe: &Value) -> Pod {
 
 fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == name)
-        .map(|condition| condition.status.as_str())
+    conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
 }
 
 async fn running(pods: &Api<Pod>, name: &str) -> Result<(Pod, Ipv4Addr)> {
@@ -67,23 +61,14 @@ async fn pods_run_at_addresses_that_can_be_dialled() -> Result<()> {
             let probe = json!({ "tcpSocket": { "port": 8081 } });
             pods.create(&create, &pod("plain", &json!({}), &Value::Null)).await?;
             pods.create(&create, &pod("probed", &json!({}), &probe)).await?;
-            pods.create(
-                &create,
-                &pod("held", &json!({ "tests.spawnery.cloud/stay": "pending" }), &Value::Null),
-            )
-            .await?;
+            pods.create(&create, &pod("held", &json!({ "tests.spawnery.cloud/stay": "pending" }), &Value::Null))
+                .await?;
             let start = Instant::now();
             let (plain, plain_ip) = running(&pods, "plain").await?;
             println!("pod to Running: {:?}", start.elapsed());
             let (probed, probed_ip) = running(&pods, "probed").await?;
-            ensure!(
-                condition(&plain, "Ready") == Some("True"),
-                "a pod without a probe is Ready at once"
-            );
-            ensure!(
-                condition(&probed, "Ready") == Some("False"),
-                "a pod with a probe is not Ready by itself"
-            );
+            ensure!(condition(&plain, "Ready") == Some("True"), "a pod without a probe is Ready at once");
+            ensure!(condition(&probed, "Ready") == Some("False"), "a pod with a probe is not Ready by itself");
             for ip in [plain_ip, probed_ip] {
                 ensure!(
                     ip.octets()[..2] == ns.cluster().address().octets()[..2],
@@ -93,10 +78,7 @@ async fn pods_run_at_addresses_that_can_be_dialled() -> Result<()> {
             }
             ensure!(plain_ip != probed_ip, "two pods share {plain_ip}");
             let held = pods.get("held").await?.status.unwrap_or_default();
-            ensure!(
-                held.phase.as_deref() == Some("Pending") && held.pod_ip.is_none(),
-                "{held:?}"
-            );
+            ensure!(held.phase.as_deref() == Some("Pending") && held.pod_ip.is_none(), "{held:?}");
             pods.delete("plain", &DeleteParams::default()).await?;
             eventually(10 * SECOND, "the pod to go", || async {
                 ensure!(pods.get_opt("plain").await?.is_none(), "still there");
@@ -118,15 +100,9 @@ async fn a_service_account_has_its_own_rights_and_its_requests_are_counted() -> 
             let mark = cluster.audit().mark()?;
             for _ in 0..3 {
                 let refused = pods.list(&kube::api::ListParams::default()).await;
-                ensure!(
-                    matches!(&refused, Err(kube::Error::Api(status)) if status.code == 403),
-                    "{refused:?}"
-                );
+                ensure!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 403), "{refused:?}");
             }
-            let said = cluster
-                .kubectl_as(identity.kubeconfig(), ["auth", "whoami"])
-                .await?
-                .stdout()?;
+            let said = cluster.kubectl_as(identity.kubeconfig(), ["auth", "whoami"]).await?.stdout()?;
             ensure!(said.contains(identity.user()), "{said}");
             let counts = eventually(5 * SECOND, "all requests in the log", || async {
                 let counts = cluster.audit().requests(identity.user(), mark)?;
@@ -149,16 +125,10 @@ async fn kubectl_and_helm_are_of_the_pinned_versions() -> Result<()> {
     let versions: Value = serde_json::from_str(&cluster.kubectl(["version", "-o", "json"]).await?.stdout()?)?;
     let wanted = format!("v{}", spawnery_tests::kubernetes::VERSION);
     for side in ["clientVersion", "serverVersion"] {
-        ensure!(
-            versions.pointer(&format!("/{side}/gitVersion")) == Some(&json!(wanted)),
-            "{versions}"
-        );
+        ensure!(versions.pointer(&format!("/{side}/gitVersion")) == Some(&json!(wanted)), "{versions}");
     }
     cluster.helm(["version"]).await?.stdout()?;
-    let releases = cluster
-        .helm(["list", "--all-namespaces", "-o", "json"])
-        .await?
-        .stdout()?;
+    let releases = cluster.helm(["list", "--all-namespaces", "-o", "json"]).await?.stdout()?;
     ensure!(releases.trim() == "[]", "{releases}");
     Ok(())
 }
@@ -166,9 +136,7 @@ async fn kubectl_and_helm_are_of_the_pinned_versions() -> Result<()> {
 #[tokio::test]
 async fn a_test_that_fails_or_panics_still_loses_its_namespace() -> Result<()> {
     let cluster = Cluster::shared().await?;
-    let failed = cluster
-        .with_namespace("fails", |_| async { anyhow::bail!("as it should") })
-        .await;
+    let failed = cluster.with_namespace("fails", |_| async { anyhow::bail!("as it should") }).await;
     ensure!(failed.unwrap_err().to_string() == "as it should");
     let doomed = cluster.clone();
     let panicked = tokio::spawn(async move { doomed.with_namespace("panics", |_| async { panic!("as asked") }).await });
@@ -176,17 +144,8 @@ async fn a_test_that_fails_or_panics_still_loses_its_namespace() -> Result<()> {
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client().await?);
     eventually(30 * SECOND, "both namespaces to go", || async {
         let list = namespaces.list(&kube::api::ListParams::default()).await?;
-        let names: Vec<_> = list
-            .items
-            .into_iter()
-            .filter_map(|namespace| namespace.metadata.name)
-            .collect();
-        ensure!(
-            !names
-                .iter()
-                .any(|name| name.starts_with("fails-") || name.starts_with("panics-")),
-            "{names:?}"
-        );
+        let names: Vec<_> = list.items.into_iter().filter_map(|namespace| namespace.metadata.name).collect();
+        ensure!(!names.iter().any(|name| name.starts_with("fails-") || name.starts_with("panics-")), "{names:?}");
         Ok(())
     })
     .await
@@ -203,33 +162,18 @@ async fn components_can_be_frozen_killed_and_restarted() -> Result<()> {
     cluster.freeze(Component::ApiServer)?;
     ensure!(list().await.is_err(), "a frozen API server does not answer");
     cluster.thaw(Component::ApiServer)?;
-    eventually(10 * SECOND, "an answer after the thaw", || async {
-        Ok(list().await.context("no answer")??)
-    })
-    .await?;
+    eventually(10 * SECOND, "an answer after the thaw", || async { Ok(list().await.context("no answer")??) }).await?;
 
     // What a component was for does not happen while it is away, and happens when it is back.
     cluster.stop(Component::Scheduler).await?;
-    pods.create(&PostParams::default(), &pod("waits", &json!({}), &Value::Null))
-        .await?;
-    for component in [
-        Component::Etcd,
-        Component::ApiServer,
-        Component::ControllerManager,
-        Component::Kwok,
-    ] {
+    pods.create(&PostParams::default(), &pod("waits", &json!({}), &Value::Null)).await?;
+    for component in [Component::Etcd, Component::ApiServer, Component::ControllerManager, Component::Kwok] {
         let start = Instant::now();
-        cluster
-            .restart(component)
-            .await
-            .with_context(|| format!("restart of {component}"))?;
+        cluster.restart(component).await.with_context(|| format!("restart of {component}"))?;
         println!("restart of {component}: {:?}", start.elapsed());
     }
     let waits = pods.get("waits").await?;
-    ensure!(
-        waits.spec.unwrap_or_default().node_name.is_none(),
-        "scheduled without a scheduler"
-    );
+    ensure!(waits.spec.unwrap_or_default().node_name.is_none(), "scheduled without a scheduler");
     cluster.restart(Component::Scheduler).await?;
     running(&pods, "waits").await?;
     for component in Component::ALL {
@@ -249,27 +193,17 @@ async fn the_fault_proxy_does_what_its_rules_say() -> Result<()> {
             // kubectl: it does not try again by itself.
             let kubeconfig = proxy.kubeconfig(&ns.cluster().kubeconfig())?;
             let kubectl = async |command: &str| {
-                let args = command
-                    .split(' ')
-                    .chain(["--namespace", ns.name(), "--request-timeout=2s"]);
+                let args = command.split(' ').chain(["--namespace", ns.name(), "--request-timeout=2s"]);
                 ns.cluster().kubectl_as(&kubeconfig, args).await
             };
             let maps: Api<ConfigMap> = Api::namespaced(ns.cluster().client().await?, ns.name());
             kubectl("create configmap through").await?.stdout()?;
 
-            let refused = proxy.add(
-                Rule::on("create", "configmaps")
-                    .namespace(ns.name())
-                    .status(500)
-                    .times(1),
-            );
+            let refused = proxy.add(Rule::on("create", "configmaps").namespace(ns.name()).status(500).times(1));
             let output = kubectl("create configmap refused").await?;
             ensure!(!output.ok() && output.stderr.contains("fault proxy"), "{output:?}");
             ensure!(proxy.hits(refused) == 1 && maps.get_opt("refused").await?.is_none());
-            kubectl("create configmap refused")
-                .await?
-                .stdout()
-                .context("the rule was for once")?;
+            kubectl("create configmap refused").await?.stdout().context("the rule was for once")?;
 
             let late = proxy.add(Rule::on("get", "configmaps").delay(SECOND));
             let start = Instant::now();
@@ -294,15 +228,11 @@ async fn watch_until_cut(proxy: &spawnery_tests::FaultProxy, namespace: &str) ->
     use futures::StreamExt as _;
     let maps: Api<ConfigMap> = Api::namespaced(proxy.client().await?, namespace);
     let mut watch = maps.watch(&kube::api::WatchParams::default(), "0").await?.boxed();
-    let first = tokio::time::timeout(10 * SECOND, watch.next())
-        .await
-        .context("no event")?;
+    let first = tokio::time::timeout(10 * SECOND, watch.next()).await.context("no event")?;
     ensure!(matches!(first, Some(Ok(_))), "{first:?}");
     proxy.cut();
     let end = async { while let Some(Ok(_)) = watch.next().await {} };
-    tokio::time::timeout(10 * SECOND, end)
-        .await
-        .context("the watch goes on")
+    tokio::time::timeout(10 * SECOND, end).await.context("the watch goes on")
 }
 
 /// The processes whose command line holds `text`.
@@ -327,26 +257,16 @@ fn processes_with(text: &str) -> Vec<String> {
 async fn nothing_is_left_running(#[case] end: &str, #[case] signal: Option<rustix::process::Signal>) -> Result<()> {
     let output = tempfile::tempdir()?;
     let (out, log) = (output.path().join("out"), output.path().join("log"));
-    let doomed = Launch::new("doomed", env!("CARGO_BIN_EXE_doomed"))
-        .arg(end)
-        .stdout(&out)
-        .log(&log)
-        .start()?;
+    let doomed = Launch::new("doomed", env!("CARGO_BIN_EXE_doomed")).arg(end).stdout(&out).log(&log).start()?;
     let directory: PathBuf = eventually(90 * SECOND, "the cluster", || async {
         let text = std::fs::read_to_string(&out)?;
-        let line = text
-            .strip_suffix('\n')
-            .with_context(|| format!("not started\n{}", doomed.tail(20)))?;
+        let line = text.strip_suffix('\n').with_context(|| format!("not started\n{}", doomed.tail(20)))?;
         Ok(line.into())
     })
     .await?;
     if let Some(signal) = signal {
         let name = directory.display().to_string();
-        ensure!(
-            processes_with(&name).len() > Component::ALL.len(),
-            "{:?}",
-            processes_with(&name)
-        );
+        ensure!(processes_with(&name).len() > Component::ALL.len(), "{:?}", processes_with(&name));
         // The process alone, as the kernel's OOM killer would; its group would take the children with it.
         let pid = rustix::process::Pid::from_raw(doomed.pid()).context("no pid")?;
         rustix::process::kill_process(pid, signal)?;

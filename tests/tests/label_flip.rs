@@ -25,6 +25,7 @@ use spawnery_tests::{
     stack::{Arena, Crowd, Evicted, LOBBY, SmallNetwork, StackOptions},
 };
 use std::{
+    fmt,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -76,6 +77,12 @@ struct Hole {
     answer: Evicted,
     /// How long after somebody was on the server.
     since: Duration,
+}
+
+impl fmt::Display for Hole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} after somebody was on it: {:?}", self.how, self.since, self.answer)
+    }
 }
 
 /// Two lobbies that nobody is on: the proxy sends a newcomer to the first of them.
@@ -195,7 +202,7 @@ async fn never(arena: &Arena, from: Begin, afterwards: impl AsyncFn(&Trial) -> R
     for n in 1..=TRIALS {
         let trial = switch(arena, from, moments(&mut random), async || Ok(())).await?;
         if let Some(hole) = &trial.hole {
-            bail!("trial {n} with seed {seed}: {} in spite of its player: {hole:?}", trial.b);
+            bail!("trial {n} with seed {seed}: {} {hole}", trial.b);
         }
         ensure!(trial.crowd.on(&trial.b).count() == 1, "trial {n} with seed {seed}: nobody is on {} any more", trial.b);
         trial.crowd.ensure_unharmed()?;
@@ -370,7 +377,7 @@ async fn a_budget_by_count_lets_it_go() -> Result<()> {
             let settled = async || budget.wait_settled(1).await;
             let trial = switch(&arena, Begin::Label, moments(&mut random), settled).await?;
             if let Some(hole) = trial.hole {
-                println!("trial {n}: {} in spite of its player: {hole:?}", trial.b);
+                println!("trial {n}: {} {hole}", trial.b);
                 return Ok(());
             }
             trial.crowd.leave(&trial.b).await?;

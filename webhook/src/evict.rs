@@ -16,9 +16,7 @@ use serde_json::Value;
 use spawnery_api::names::annotation;
 use spawnery_api::view::PodView;
 use spawnery_core::eviction::request::EvictionRequest;
-use spawnery_core::eviction::{
-    CAUSE, CAUSE_MESSAGE, CacheFacts, Denial, PodFacts, RequestFacts, Verdict, Why, judge,
-};
+use spawnery_core::eviction::{CAUSE, CAUSE_MESSAGE, CacheFacts, Denial, PodFacts, RequestFacts, Verdict, Why, judge};
 
 use crate::App;
 use crate::record::Record;
@@ -79,12 +77,7 @@ pub(crate) async fn evict(app: &App, request: &Request<'_>, gives_up: Instant) -
     }
 }
 
-fn verdict(
-    app: &App,
-    request: &Request<'_>,
-    body: &Body,
-    gives_up: Instant,
-) -> (Verdict, Option<Arc<PodView>>) {
+fn verdict(app: &App, request: &Request<'_>, body: &Body, gives_up: Instant) -> (Verdict, Option<Arc<PodView>>) {
     let now = app.clock.now();
     let pod = app.stores.pods.get(&request.namespace, &request.name);
     let facts = pod.as_ref().map(|pod| pod_facts(pod, app.clock.wall()));

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use spawnery_certs::{ServingCert, webhook_server_config};
 use spawnery_api::view::PodView;
+use spawnery_certs::{ServingCert, webhook_server_config};
 use spawnery_runtime::clock::Clock;
 use spawnery_runtime::feed::Change;
 use spawnery_runtime::readiness::Readiness;
@@ -156,8 +156,8 @@ pub async fn run(args: args::Args) -> anyhow::Result<()> {
     let address = args.webhook_bind_address;
     let listener = TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))?;
     let tls = Arc::new(webhook_server_config(serving)?);
-    let limits = Limits { body_bytes: review::MAX_BODY_BYTES, drain: args.shutdown.shutdown_grace, ..Limits::default() };
-    supervisor
-        .spawn("https", spawnery_runtime::serve::https(listener, tls, router(app), limits, supervisor.clone()));
+    let limits =
+        Limits { body_bytes: review::MAX_BODY_BYTES, drain: args.shutdown.shutdown_grace, ..Limits::default() };
+    supervisor.spawn("https", spawnery_runtime::serve::https(listener, tls, router(app), limits, supervisor.clone()));
     supervisor.join(args.shutdown.shutdown_grace + Duration::from_secs(1)).await
 }

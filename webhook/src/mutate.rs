@@ -31,7 +31,8 @@ fn stamp(pod: &PodView) -> Answer {
     let hash = match pod_hash::of_annotation(inputs) {
         Ok(hash) => hash,
         Err(error) => {
-            let warning = format!("annotation {}: {error}; the pod keeps the hash it came with", annotation::POD_INPUTS);
+            let warning =
+                format!("annotation {}: {error}; the pod keeps the hash it came with", annotation::POD_INPUTS);
             return Answer { warnings: vec![warning], ..Answer::allow("bad-inputs") };
         }
     };
@@ -92,7 +93,8 @@ mod tests {
         assert!(answer.refusal.is_none(), "a pod is never refused");
         let mut patched = object.clone();
         if let Some(patch) = &answer.patch {
-            json_patch::patch(&mut patched, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap()).unwrap();
+            json_patch::patch(&mut patched, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap())
+                .unwrap();
         }
         let Some(want) = want else { return assert_eq!(patched, object, "nothing else is changed") };
         assert_eq!(patched["metadata"]["labels"][label::POD_HASH], want);

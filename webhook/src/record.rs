@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use spawnery_api::names::{annotation, manager};
 use spawnery_api::view::PodView;
-use spawnery_core::eviction::request::EvictionRequest;
 use spawnery_core::eviction::RECORD_EVERY;
+use spawnery_core::eviction::request::EvictionRequest;
 use spawnery_runtime::client::{CALL, deadline};
 use tokio::sync::mpsc;
 
@@ -123,8 +123,13 @@ async fn write(client: &kube::Client, memory: &Memory, metrics: &Metrics, record
             // The next attempt to evict is recorded at once.
             memory.lock().remove(&uid);
             metrics.record("failed");
-            tracing::warn!(namespace, name, uid, error = &error as &dyn std::error::Error,
-                "could not record an eviction request on its pod");
+            tracing::warn!(
+                namespace,
+                name,
+                uid,
+                error = &error as &dyn std::error::Error,
+                "could not record an eviction request on its pod"
+            );
         }
     }
 }

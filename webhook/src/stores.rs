@@ -135,7 +135,8 @@ impl Stores {
 
     /// Whether a ConfigMap exists.
     pub(crate) fn find_config_map(&self, namespace: &str, name: &str) -> Found {
-        let synced = futures::FutureExt::now_or_never(self.config_maps.wait_until_ready()).is_some_and(|ready| ready.is_ok());
+        let synced =
+            futures::FutureExt::now_or_never(self.config_maps.wait_until_ready()).is_some_and(|ready| ready.is_ok());
         let config_map = self.config_maps.get(&ObjectRef::new(name).within(namespace));
         found(synced, config_map.map(|_| Found::Yes { network: None }))
     }

@@ -80,11 +80,8 @@ fn answer(rejected: &[Finding], warned: &[Finding]) -> Answer {
         let decision = if warned.is_empty() { "fine" } else { "warned" };
         return Answer { warnings, ..Answer::allow(decision) };
     }
-    let cause = |finding: &Finding| Cause {
-        reason: "FieldValueInvalid",
-        message: finding.to_string(),
-        field: finding.field(),
-    };
+    let cause =
+        |finding: &Finding| Cause { reason: "FieldValueInvalid", message: finding.to_string(), field: finding.field() };
     let messages: Vec<String> = rejected.iter().map(ToString::to_string).collect();
     let refusal = Refusal {
         code: 422,

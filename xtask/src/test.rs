@@ -67,6 +67,10 @@ fn all() -> Result<Vec<Step>> {
         Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
         Step::command("cluster", "cargo test --package spawnery-tests"),
+        Step::command("demo", "cargo run --quiet --package xtask -- demo --plain"),
+        // Shows that the benches work; figures come from a quiet machine and optimised binaries.
+        Step::command("bench", "cargo run --quiet --package xtask -- bench --quick --profile dev"),
+        Step::command("demo-minecraft", "cargo run --quiet --package xtask -- demo --plain --minecraft"),
     ])
 }
 

@@ -40,11 +40,7 @@ impl<'a> Fields<'a> {
     fn of(value: &'a Value, path: String, known: &[&str]) -> Result<Self, Refusal> {
         let Value::Object(map) = value else {
             let field = if path.is_empty() { "the body" } else { path.as_str() };
-            return Err(Refusal::field(
-                field,
-                Some(value),
-                &format!("an object with {}", known.join(", ")),
-            ));
+            return Err(Refusal::field(field, Some(value), &format!("an object with {}", known.join(", "))));
         };
         let fields = Self { path, map };
         // A field that is misspelled would otherwise be a count that nobody hears of.
@@ -55,11 +51,7 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// A refusal of field `key`, where only `accepted` would do.
@@ -83,10 +75,7 @@ impl<'a> Fields<'a> {
 
     /// `true` or `false`.
     pub fn boolean(&self, key: &str) -> Result<bool, Refusal> {
-        self.map
-            .get(key)
-            .and_then(Value::as_bool)
-            .ok_or_else(|| self.refuse(key, "true or false"))
+        self.map.get(key).and_then(Value::as_bool).ok_or_else(|| self.refuse(key, "true or false"))
     }
 
     /// An object with no other fields than `known`.
@@ -100,8 +89,7 @@ impl<'a> Fields<'a> {
     /// A count that the channel can carry.
     fn number(&self, key: &str) -> Result<u32, Refusal> {
         // Within 32 bits by `MOST`.
-        self.whole(key, MOST)
-            .map(|value| u32::try_from(value).unwrap_or(u32::MAX))
+        self.whole(key, MOST).map(|value| u32::try_from(value).unwrap_or(u32::MAX))
     }
 }
 
@@ -119,10 +107,7 @@ pub fn counted(fields: &Fields<'_>, known_slots: Option<u32>) -> Result<Counted,
     let serial = fields.maybe_whole("serial", u64::MAX)?;
     match fields.map.get("players") {
         None => {
-            return Err(fields.refuse(
-                "players",
-                &format!("a whole number from 0 to {MOST}, or null for unknown"),
-            ));
+            return Err(fields.refuse("players", &format!("a whole number from 0 to {MOST}, or null for unknown")));
         }
         Some(Value::Null) => return Ok(Counted { tally: None, serial }),
         Some(_) => {}
@@ -132,15 +117,8 @@ pub fn counted(fields: &Fields<'_>, known_slots: Option<u32>) -> Result<Counted,
         (false, Some(known)) => known,
         _ => fields.number("slots")?,
     };
-    let servers = if fields.map.contains_key("servers") {
-        servers(fields)?
-    } else {
-        BTreeMap::new()
-    };
-    Ok(Counted {
-        tally: Some(Tally::new(players, slots).with_servers(servers)),
-        serial,
-    })
+    let servers = if fields.map.contains_key("servers") { servers(fields)? } else { BTreeMap::new() };
+    Ok(Counted { tally: Some(Tally::new(players, slots).with_servers(servers)), serial })
 }
 
 fn servers(fields: &Fields<'_>) -> Result<BTreeMap<String, OnServer>, Refusal> {
@@ -153,19 +131,9 @@ fn servers(fields: &Fields<'_>) -> Result<BTreeMap<String, OnServer>, Refusal> {
         .map(|name| {
             let on = all.object(name, &["players", "connecting"])?;
             let number = |key| {
-                if on.map.contains_key(key) {
-                    on.number(key)
-                } else {
-                    Ok(0)
-                }
+                if on.map.contains_key(key) { on.number(key) } else { Ok(0) }
             };
-            Ok((
-                name.clone(),
-                OnServer {
-                    players: number("players")?,
-                    connecting: number("connecting")?,
-                },
-            ))
+            Ok((name.clone(), OnServer { players: number("players")?, connecting: number("connecting")? }))
         })
         .collect()
 }
@@ -184,9 +152,7 @@ pub fn query(text: &str, known: &[&str]) -> Result<HashMap<String, u64>, Refusal
                     &format!("no such parameter; only {}", known.join(", ")),
                 ));
             }
-            let number = value
-                .parse()
-                .map_err(|_| Refusal::field(key, Some(&shown), "a whole number"))?;
+            let number = value.parse().map_err(|_| Refusal::field(key, Some(&shown), "a whole number"))?;
             Ok((key.to_owned(), number))
         })
         .collect()

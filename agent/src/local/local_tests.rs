@@ -8,17 +8,9 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::session::{Incoming, Mark, Outgoing, Tally};
 
-const SERVER: Character = Character {
-    role: Role::Server,
-    source: Source::Local,
-    adapter: Adapter::None,
-    door_enforced: false,
-};
-const PROXY: Character = Character {
-    role: Role::Proxy,
-    adapter: Adapter::External,
-    ..SERVER
-};
+const SERVER: Character =
+    Character { role: Role::Server, source: Source::Local, adapter: Adapter::None, door_enforced: false };
+const PROXY: Character = Character { role: Role::Proxy, adapter: Adapter::External, ..SERVER };
 
 fn shared(character: Character) -> Arc<Shared> {
     let shared = Arc::new(Shared::new(State::new(character, 1000)));
@@ -31,11 +23,7 @@ fn shared(character: Character) -> Arc<Shared> {
 
 async fn call(shared: &Arc<Shared>, method: &str, path: &str, body: &str) -> (u16, Value) {
     let router = Local::new(Arc::clone(shared), "lobby-a2", None).router();
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .body(HttpBody::from(body.to_owned()))
-        .expect("a request");
+    let request = Request::builder().method(method).uri(path).body(HttpBody::from(body.to_owned())).expect("a request");
     let response = router.oneshot(request).await.expect("always an answer");
     let status = response.status().as_u16();
     let bytes = response.into_body().collect().await.expect("a body").to_bytes();
@@ -47,19 +35,13 @@ fn said(shared: &Shared) -> Vec<Outgoing> {
 }
 
 fn count(players: u32, slots: u32) -> Outgoing {
-    Outgoing::Count {
-        tally: Tally::new(players, slots),
-        nonce: 0,
-    }
+    Outgoing::Count { tally: Tally::new(players, slots), nonce: 0 }
 }
 
 #[tokio::test]
 async fn a_count_is_queued_before_its_answer() {
     let shared = shared(SERVER);
-    assert_eq!(
-        call(&shared, "PUT", "/v1/count", r#"{"players":3,"slots":20}"#).await.0,
-        204
-    );
+    assert_eq!(call(&shared, "PUT", "/v1/count", r#"{"players":3,"slots":20}"#).await.0, 204);
     assert_eq!(said(&shared), [count(3, 20)]);
     assert_eq!(call(&shared, "PUT", "/v1/count", r#"{"players":null}"#).await.0, 204);
     let (_, state) = call(&shared, "GET", "/v1/state", "").await;
@@ -70,20 +52,8 @@ async fn a_count_is_queued_before_its_answer() {
 #[tokio::test]
 async fn a_late_count_is_answered_and_dropped() {
     let shared = shared(SERVER);
-    call(
-        &shared,
-        "PUT",
-        "/v1/count",
-        r#"{"players":1,"slots":20,"serial":18446744073709551615}"#,
-    )
-    .await;
-    let late = call(
-        &shared,
-        "PUT",
-        "/v1/count",
-        r#"{"players":0,"slots":20,"serial":18446744073709551614}"#,
-    )
-    .await;
+    call(&shared, "PUT", "/v1/count", r#"{"players":1,"slots":20,"serial":18446744073709551615}"#).await;
+    let late = call(&shared, "PUT", "/v1/count", r#"{"players":0,"slots":20,"serial":18446744073709551614}"#).await;
     assert_eq!(late.0, 204);
     assert_eq!(said(&shared), [count(1, 20)]);
 }
@@ -107,11 +77,7 @@ async fn refusals_name_field_value_and_what_is_accepted(
     let shared = shared(SERVER);
     let (status, answer) = call(&shared, "PUT", path, body).await;
     let error = &answer["error"];
-    assert_eq!(
-        (status, &error["field"], &error["value"]),
-        (400, &json!(field), &json!(value)),
-        "{answer}"
-    );
+    assert_eq!((status, &error["field"], &error["value"]), (400, &json!(field), &json!(value)), "{answer}");
     assert!(error["accepted"].is_string() && error["message"].as_str().is_some_and(|text| text.contains(field)));
     assert_eq!(said(&shared), []);
 }
@@ -121,18 +87,9 @@ async fn what_is_missing_or_no_json_is_told() {
     let shared = shared(SERVER);
     let (status, answer) = call(&shared, "PUT", "/v1/count", r#"{"slots":20}"#).await;
     assert_eq!((status, &answer["error"]["field"]), (400, &json!("players")));
-    assert!(
-        answer["error"]["message"]
-            .as_str()
-            .is_some_and(|text| text.contains("is missing")),
-        "{answer}"
-    );
+    assert!(answer["error"]["message"].as_str().is_some_and(|text| text.contains("is missing")), "{answer}");
     let (status, answer) = call(&shared, "PUT", "/v1/count", r#"{"players":2}"#).await;
-    assert_eq!(
-        (status, &answer["error"]["field"]),
-        (400, &json!("slots")),
-        "no limit is known for the pod"
-    );
+    assert_eq!((status, &answer["error"]["field"]), (400, &json!("slots")), "no limit is known for the pod");
     assert_eq!(call(&shared, "PUT", "/v1/count", "players=3").await.0, 400);
     assert_eq!(call(&shared, "GET", "/v1/nothing", "").await.0, 404);
     assert_eq!(call(&shared, "GET", "/v1/count", "").await.0, 405);
@@ -160,10 +117,7 @@ async fn what_is_not_for_this_agent_is_a_conflict(
 
 fn synced(shared: &Shared) -> u64 {
     shared.with(|state| {
-        state.hear(&Incoming::FullSync {
-            servers: vec![],
-            mark: Mark { revision: 7, epoch: 1 },
-        });
+        state.hear(&Incoming::FullSync { servers: vec![], mark: Mark { revision: 7, epoch: 1 } });
         state.seq()
     })
 }
@@ -202,18 +156,12 @@ async fn the_directory_is_answered_when_it_changes_and_at_the_limit() {
     let shared = shared(PROXY);
     let seq = synced(&shared);
     let (_, first) = call(&shared, "GET", "/v1/directory?after=0", "").await;
-    assert_eq!(
-        (&first["seq"], &first["revision"], &first["accepting"]),
-        (&json!(seq), &json!(7), &json!(true))
-    );
+    assert_eq!((&first["seq"], &first["revision"], &first["accepting"]), (&json!(seq), &json!(7), &json!(true)));
 
     let begun = tokio::time::Instant::now();
     let path = format!("/v1/directory?after={seq}&timeoutSeconds=20");
     let (status, same) = call(&shared, "GET", &path, "").await;
-    assert_eq!(
-        (status, &same["seq"], begun.elapsed().as_secs()),
-        (200, &json!(seq), 20)
-    );
+    assert_eq!((status, &same["seq"], begun.elapsed().as_secs()), (200, &json!(seq), 20));
 
     let waiter = tokio::spawn({
         let (shared, path) = (Arc::clone(&shared), path.clone());
@@ -221,17 +169,10 @@ async fn the_directory_is_answered_when_it_changes_and_at_the_limit() {
     });
     shared.with(|state| state.hear(&Incoming::SetReady { ready: false, epoch: 1 }));
     let (_, changed) = waiter.await.expect("no panic");
-    assert_eq!(
-        (&changed["seq"], &changed["accepting"]),
-        (&json!(seq + 1), &json!(false))
-    );
+    assert_eq!((&changed["seq"], &changed["accepting"]), (&json!(seq + 1), &json!(false)));
     let begun = tokio::time::Instant::now();
     let (_, stale) = call(&shared, "GET", "/v1/directory?after=999999", "").await;
-    assert_eq!(
-        stale["seq"],
-        json!(seq + 1),
-        "a number of another life is answered at once"
-    );
+    assert_eq!(stale["seq"], json!(seq + 1), "a number of another life is answered at once");
     assert_eq!(begun.elapsed().as_secs(), 0);
 }
 
@@ -240,25 +181,14 @@ async fn waiting_is_bounded() {
     let shared = shared(PROXY);
     let local = Local::new(Arc::clone(&shared), "proxy-x", None);
     let seq = shared.with(|state| state.seq());
-    let all = Arc::clone(&local.waiters)
-        .acquire_many_owned(16)
-        .await
-        .expect("free places");
+    let all = Arc::clone(&local.waiters).acquire_many_owned(16).await.expect("free places");
     let ask = |query: String| {
-        let request = Request::get(format!("/v1/directory{query}"))
-            .body(HttpBody::empty())
-            .expect("a request");
+        let request = Request::get(format!("/v1/directory{query}")).body(HttpBody::empty()).expect("a request");
         local.clone().router().oneshot(request)
     };
     assert_eq!(ask(format!("?after={seq}")).await.expect("an answer").status(), 429);
     drop(all);
-    assert_eq!(
-        ask(format!("?after={seq}&timeoutSeconds=0"))
-            .await
-            .expect("an answer")
-            .status(),
-        200
-    );
+    assert_eq!(ask(format!("?after={seq}&timeoutSeconds=0")).await.expect("an answer").status(), 200);
     assert_eq!(ask("?after=-1".to_owned()).await.expect("an answer").status(), 400);
     assert_eq!(ask("?since=1".to_owned()).await.expect("an answer").status(), 400);
 }

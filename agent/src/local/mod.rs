@@ -59,12 +59,7 @@ pub struct Local {
 impl Local {
     /// For the pod `name`, whose slots are `slots` where a body does not say.
     pub fn new(shared: Arc<Shared>, name: &str, slots: Option<u32>) -> Self {
-        Self {
-            shared,
-            name: name.into(),
-            slots,
-            waiters: Arc::new(Semaphore::new(WAITERS)),
-        }
+        Self { shared, name: name.into(), slots, waiters: Arc::new(Semaphore::new(WAITERS)) }
     }
 
     /// The API.
@@ -91,9 +86,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Serves the API until `stop`.
 pub async fn serve(listener: TcpListener, local: Local, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, local.router())
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+    axum::serve(listener, local.router()).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 async fn healthz() -> &'static str {
@@ -127,18 +120,14 @@ fn done() -> Response {
 fn local_source(character: Character) -> Result<(), Refusal> {
     match character.source {
         Source::Local => Ok(()),
-        Source::Ping => Err(Refusal::conflict(
-            "this agent counts by ping; start it with --count-source local",
-        )),
+        Source::Ping => Err(Refusal::conflict("this agent counts by ping; start it with --count-source local")),
     }
 }
 
 fn proxies_only(character: Character) -> Result<(), Refusal> {
     match character.role {
         Role::Proxy => Ok(()),
-        Role::Server => Err(Refusal::conflict(
-            "this agent is a server's; only proxies have an occupancy by server",
-        )),
+        Role::Server => Err(Refusal::conflict("this agent is a server's; only proxies have an occupancy by server")),
     }
 }
 
@@ -181,16 +170,9 @@ async fn directory(
 ) -> Result<Json<view::DirectoryView>, Refusal> {
     let query = body::query(query.as_deref().unwrap_or_default(), &["after", "timeoutSeconds"])?;
     let after = query.get("after").copied();
-    let wait = query
-        .get("timeoutSeconds")
-        .copied()
-        .unwrap_or(USUAL_WAIT)
-        .min(LONGEST_WAIT);
+    let wait = query.get("timeoutSeconds").copied().unwrap_or(USUAL_WAIT).min(LONGEST_WAIT);
     let Ok(_place) = local.waiters.try_acquire() else {
-        return Err(Refusal::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "16 requests wait for a change already",
-        ));
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "16 requests wait for a change already"));
     };
     let mut seq = local.shared.seq();
     // Another number, not only a greater one: a game that outlived an agent may hold a number from before.
@@ -203,9 +185,7 @@ async fn directory(
 async fn applied(Extract(local): Extract<Local>, bytes: Bytes) -> Result<Response, Refusal> {
     let character = local.shared.with(|state| state.character());
     if character.adapter == Adapter::None {
-        return Err(Refusal::conflict(
-            "this agent confirms at once; start it with --adapter external",
-        ));
+        return Err(Refusal::conflict("this agent confirms at once; start it with --adapter external"));
     }
     let body = Body::parse(&bytes)?;
     let root = body.root(&["seq", "occupancy"])?;
@@ -217,22 +197,13 @@ async fn applied(Extract(local): Extract<Local>, bytes: Bytes) -> Result<Respons
     let occupancy = root.object("occupancy", fields)?;
     let counted = body::counted(&occupancy, local.slots)?;
     let Some(tally) = counted.tally else {
-        return Err(occupancy.refuse(
-            "players",
-            "a whole number: a confirmation needs the count that goes before it",
-        ));
+        return Err(occupancy.refuse("players", "a whole number: a confirmation needs the count that goes before it"));
     };
-    local
-        .shared
-        .with(|state: &mut State| state.applied(seq, tally, counted.serial))
-        .map_err(|ahead| {
-            let mut refusal = root.refuse(
-                "seq",
-                &format!("at most {}, the newest; get /v1/directory again", ahead.newest),
-            );
-            refusal.status = StatusCode::CONFLICT;
-            refusal
-        })?;
+    local.shared.with(|state: &mut State| state.applied(seq, tally, counted.serial)).map_err(|ahead| {
+        let mut refusal = root.refuse("seq", &format!("at most {}, the newest; get /v1/directory again", ahead.newest));
+        refusal.status = StatusCode::CONFLICT;
+        refusal
+    })?;
     Ok(done())
 }
 

@@ -26,13 +26,7 @@ const LONGEST_VALUE: usize = 80;
 impl Refusal {
     /// Without a field.
     pub fn new(status: StatusCode, message: &str) -> Self {
-        Self {
-            status,
-            message: message.to_owned(),
-            field: None,
-            value: None,
-            accepted: None,
-        }
+        Self { status, message: message.to_owned(), field: None, value: None, accepted: None }
     }
 
     /// The request is good, but not for this agent.
@@ -43,9 +37,7 @@ impl Refusal {
     /// `field` holds `value` where only `accepted` would do.
     pub fn field(field: &str, value: Option<&Value>, accepted: &str) -> Self {
         let shown = value.map(|value| value.to_string().chars().take(LONGEST_VALUE).collect::<String>());
-        let found = shown
-            .as_ref()
-            .map_or_else(|| "is missing".to_owned(), |shown| format!("is {shown}"));
+        let found = shown.as_ref().map_or_else(|| "is missing".to_owned(), |shown| format!("is {shown}"));
         Self {
             status: StatusCode::BAD_REQUEST,
             message: format!("{field} {found}; accepted: {accepted}"),

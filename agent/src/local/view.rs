@@ -14,13 +14,7 @@ pub struct DrainView {
 }
 
 fn drains(state: &State) -> Vec<DrainView> {
-    state
-        .drains()
-        .map(|(from, to)| DrainView {
-            from_server: from.to_owned(),
-            to_groups: to.to_vec(),
-        })
-        .collect()
+    state.drains().map(|(from, to)| DrainView { from_server: from.to_owned(), to_groups: to.to_vec() }).collect()
 }
 
 /// Everything that the agent knows.

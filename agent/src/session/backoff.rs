@@ -36,11 +36,7 @@ impl Backoff {
 
 /// `duration` ±10 %, by `jitter` from 0 (less) to 1 (more).
 pub fn spread(duration: Duration, jitter: f64) -> Duration {
-    let jitter = if jitter.is_finite() {
-        jitter.clamp(0.0, 1.0)
-    } else {
-        0.5
-    };
+    let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.5 };
     duration.mul_f64(0.9 + 0.2 * jitter)
 }
 

@@ -51,11 +51,7 @@ impl Known {
     /// How long a new stream may go without a first message. Every operator greets at once; but only from one that sends
     /// keep-alives is silence a sign of anything.
     pub fn first_message(&self, timing: &Timing) -> Duration {
-        if self.keep_alive {
-            timing.silence
-        } else {
-            self.hard_deadline.unwrap_or(timing.unanswered)
-        }
+        if self.keep_alive { timing.silence } else { self.hard_deadline.unwrap_or(timing.unanswered) }
     }
 }
 
@@ -109,10 +105,7 @@ impl Deadlines {
                 self.report_every = Some(*every);
                 self.report_at = Some(now);
             }
-            Incoming::SessionDeadline {
-                renew_after,
-                hard_deadline,
-            } => {
+            Incoming::SessionDeadline { renew_after, hard_deadline } => {
                 self.known.hard_deadline = Some(*hard_deadline);
                 // Each deadline message would schedule a renewal of its own; the first on a stream counts.
                 if self.renew_at.is_none() {
@@ -126,10 +119,7 @@ impl Deadlines {
     /// What this stream and those before it have shown. A stream that fell silent without ever having shown that its
     /// operator sends keep-alives ends the belief in them: that operator is another than the last one.
     pub fn known(&self, fell_silent: bool) -> Known {
-        Known {
-            keep_alive: self.known.keep_alive && (self.shown_keep_alive || !fell_silent),
-            ..self.known
-        }
+        Known { keep_alive: self.known.keep_alive && (self.shown_keep_alive || !fell_silent), ..self.known }
     }
 
     /// A report was sent at `now`: the next is due an interval later.
@@ -156,10 +146,7 @@ impl Deadlines {
 
     /// The earliest moment at which something may be due.
     pub fn next(&self) -> Option<Instant> {
-        [self.report_at, self.renew_at, self.silent_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.report_at, self.renew_at, self.silent_at()].into_iter().flatten().min()
     }
 
     /// What is due at `now`; the gravest first.
@@ -183,10 +170,8 @@ mod tests {
     use rstest::rstest;
 
     const INTERVAL: Incoming = Incoming::ReportInterval(Duration::from_secs(5));
-    const DEADLINE: Incoming = Incoming::SessionDeadline {
-        renew_after: Duration::from_mins(8),
-        hard_deadline: Duration::from_mins(10),
-    };
+    const DEADLINE: Incoming =
+        Incoming::SessionDeadline { renew_after: Duration::from_mins(8), hard_deadline: Duration::from_mins(10) };
     const KEEP_ALIVE: Incoming = Incoming::KeepAlive { epoch: 1 };
 
     fn secs(seconds: u64) -> Duration {
@@ -206,10 +191,7 @@ mod tests {
         deadlines.due(opened + secs(ask))
     }
 
-    const OURS: Known = Known {
-        keep_alive: true,
-        hard_deadline: Some(Duration::from_mins(10)),
-    };
+    const OURS: Known = Known { keep_alive: true, hard_deadline: Some(Duration::from_mins(10)) };
 
     #[rstest]
     #[case::nothing_yet(Known::default(), &[(0, INTERVAL)], 4, None)]
@@ -232,10 +214,7 @@ mod tests {
         let mut upstreams = Deadlines::new(Timing::default(), OURS, now);
         upstreams.heard(Some(&INTERVAL), now, 0.5);
         assert!(!upstreams.known(true).keep_alive);
-        assert!(
-            upstreams.known(false).keep_alive,
-            "ended by the operator: nothing learned"
-        );
+        assert!(upstreams.known(false).keep_alive, "ended by the operator: nothing learned");
         let mut ours = Deadlines::new(Timing::default(), OURS, now);
         ours.heard(Some(&KEEP_ALIVE), now, 0.5);
         assert!(ours.known(true).keep_alive, "a frozen operator is not another operator");

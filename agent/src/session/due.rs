@@ -52,10 +52,7 @@ impl Owed {
         while let Some((_, mark)) = self.directories.pop_front_if(|(at, _)| *at <= seq) {
             settled.directory = Some(mark);
         }
-        settled.door = self
-            .door
-            .take_if(|(at, ..)| *at <= seq)
-            .map(|(_, open, mark)| (open, mark));
+        settled.door = self.door.take_if(|(at, ..)| *at <= seq).map(|(_, open, mark)| (open, mark));
         settled.nonce = self.question.take_if(|(at, _)| *at <= seq).map(|(_, nonce)| nonce);
         settled
     }
@@ -78,25 +75,9 @@ mod tests {
         owed.door(12, false, mark(9));
         owed.question(13, 77);
         assert_eq!(owed.settle(9), Settled::default());
-        assert_eq!(
-            owed.settle(11),
-            Settled {
-                directory: Some(mark(2)),
-                ..Settled::default()
-            }
-        );
-        assert_eq!(
-            owed.settle(12),
-            Settled {
-                door: Some((false, mark(9))),
-                ..Settled::default()
-            }
-        );
-        let rest = Settled {
-            directory: Some(mark(3)),
-            door: None,
-            nonce: Some(77),
-        };
+        assert_eq!(owed.settle(11), Settled { directory: Some(mark(2)), ..Settled::default() });
+        assert_eq!(owed.settle(12), Settled { door: Some((false, mark(9))), ..Settled::default() });
+        let rest = Settled { directory: Some(mark(3)), door: None, nonce: Some(77) };
         assert_eq!(owed.settle(500), rest);
         assert_eq!(owed.settle(500), Settled::default(), "nothing is settled twice");
     }

@@ -192,11 +192,7 @@ impl Tally {
     /// `players` on a pod of `slots`. An operator drops a report with more players than slots, and a dropped report is an
     /// unknown pod; so slots are raised to the players, never the players lowered.
     pub fn new(players: u32, slots: u32) -> Self {
-        Self {
-            players,
-            slots: slots.max(players),
-            servers: BTreeMap::new(),
-        }
+        Self { players, slots: slots.max(players), servers: BTreeMap::new() }
     }
 
     /// With the proxy's players by server.

@@ -91,14 +91,8 @@ mod tests {
         outbox.count(tally(2));
         outbox.confirm(Some(tally(3)), mark(7));
         outbox.count(tally(4));
-        let count = |players, nonce| Outgoing::Count {
-            tally: tally(players),
-            nonce,
-        };
-        assert_eq!(
-            drained(outbox),
-            [count(3, 0), Outgoing::DirectoryApplied(mark(7)), count(4, 0)]
-        );
+        let count = |players, nonce| Outgoing::Count { tally: tally(players), nonce };
+        assert_eq!(drained(outbox), [count(3, 0), Outgoing::DirectoryApplied(mark(7)), count(4, 0)]);
     }
 
     #[test]
@@ -108,13 +102,7 @@ mod tests {
             outbox.confirm(Some(tally(1)), mark(revision));
         }
         assert!(!outbox.overrun());
-        let want = [
-            Outgoing::Count {
-                tally: tally(1),
-                nonce: 0,
-            },
-            Outgoing::DirectoryApplied(mark(1000)),
-        ];
+        let want = [Outgoing::Count { tally: tally(1), nonce: 0 }, Outgoing::DirectoryApplied(mark(1000))];
         assert_eq!(drained(outbox), want);
     }
 

@@ -122,10 +122,7 @@ impl State {
             capability::DOOR => self.character.door_enforced,
             _ => true,
         });
-        Outgoing::Hello {
-            ready: self.ready,
-            capabilities: capabilities.map(str::to_owned).collect(),
-        }
+        Outgoing::Hello { ready: self.ready, capabilities: capabilities.map(str::to_owned).collect() }
     }
 
     /// The operator was heard on a new stream, which began with `hello`: from now on everything is said there. What waited
@@ -133,10 +130,7 @@ impl State {
     pub fn begin(&mut self, hello: &Outgoing) {
         let said_ready = matches!(hello, Outgoing::Hello { ready: true, .. });
         self.question = None;
-        self.session = Some(Session {
-            said_ready,
-            ..Session::default()
-        });
+        self.session = Some(Session { said_ready, ..Session::default() });
         self.say_ready();
         self.report();
     }
@@ -162,10 +156,7 @@ impl State {
             Incoming::ReportNow { nonce } => self.ask(*nonce),
             Incoming::Door { open, mark } => self.turn_door(*open, *mark),
             Incoming::FullSync { servers, mark } => {
-                self.servers = servers
-                    .iter()
-                    .map(|entry| (entry.name.clone(), entry.clone()))
-                    .collect();
+                self.servers = servers.iter().map(|entry| (entry.name.clone(), entry.clone())).collect();
                 // Drains still in force follow each whole directory.
                 self.drains.clear();
                 self.routed(*mark);
@@ -179,9 +170,7 @@ impl State {
                 self.servers.remove(name);
                 self.routed(*mark);
             }
-            Incoming::Drain {
-                from_server, to_groups, ..
-            } => {
+            Incoming::Drain { from_server, to_groups, .. } => {
                 if to_groups.is_empty() {
                     self.drains.remove(from_server);
                 } else {
@@ -283,11 +272,7 @@ impl State {
 
     /// Nothing lowers readiness on a live stream; what was lowered is left out of the next Hello.
     fn say_ready(&mut self) {
-        if let Some(session) = self
-            .session
-            .as_mut()
-            .filter(|session| self.ready && !session.said_ready)
-        {
+        if let Some(session) = self.session.as_mut().filter(|session| self.ready && !session.said_ready) {
             session.said_ready = true;
             if self.character.role == Role::Server {
                 session.outbox.push(Outgoing::Ready);

@@ -67,14 +67,8 @@ impl Run {
         match step {
             Step::Route => {
                 self.revision += 1;
-                let mark = Mark {
-                    revision: self.revision,
-                    epoch: self.epoch,
-                };
-                prop_assert_eq!(
-                    self.state.hear(&Incoming::Unregister { name: "a".into(), mark }),
-                    Heard::Fresh
-                );
+                let mark = Mark { revision: self.revision, epoch: self.epoch };
+                prop_assert_eq!(self.state.hear(&Incoming::Unregister { name: "a".into(), mark }), Heard::Fresh);
                 self.heard.push((mark, self.state.seq()));
             }
             Step::Elect => {
@@ -82,15 +76,9 @@ impl Run {
                 self.revision = 0;
             }
             Step::Stale => {
-                let mark = Mark {
-                    revision: self.revision + 1,
-                    epoch: self.state.epoch().saturating_sub(1),
-                };
+                let mark = Mark { revision: self.revision + 1, epoch: self.state.epoch().saturating_sub(1) };
                 if mark.epoch < self.state.epoch() {
-                    prop_assert_eq!(
-                        self.state.hear(&Incoming::FullSync { servers: vec![], mark }),
-                        Heard::Fenced
-                    );
+                    prop_assert_eq!(self.state.hear(&Incoming::FullSync { servers: vec![], mark }), Heard::Fenced);
                 }
             }
             Step::Ask => {
@@ -129,10 +117,7 @@ impl Run {
     fn check(&mut self, message: &Outgoing) -> Result<(), TestCaseError> {
         match message {
             Outgoing::Count { tally, nonce } => {
-                prop_assert!(
-                    Some(tally.players()) >= self.last_count,
-                    "counts are said in the order of their making"
-                );
+                prop_assert!(Some(tally.players()) >= self.last_count, "counts are said in the order of their making");
                 self.last_count = Some(tally.players());
                 if *nonce > 0 {
                     let asked = self.asked.iter().find(|(asked, _)| asked == nonce);

@@ -27,36 +27,18 @@ pub fn from_operator_to_proxy(message: pb::OperatorToProxy) -> Option<Incoming> 
     Some(match message.message? {
         M::FullSync(m) => Incoming::FullSync {
             servers: m.servers.into_iter().map(entry).collect(),
-            mark: Mark {
-                revision: m.revision,
-                epoch: m.epoch,
-            },
+            mark: Mark { revision: m.revision, epoch: m.epoch },
         },
-        M::RegisterServer(m) => Incoming::Register {
-            server: entry(m.server?),
-            mark: Mark {
-                revision: m.revision,
-                epoch: m.epoch,
-            },
-        },
-        M::UnregisterServer(m) => Incoming::Unregister {
-            name: m.name,
-            mark: Mark {
-                revision: m.revision,
-                epoch: m.epoch,
-            },
-        },
-        M::DrainPlayers(m) => Incoming::Drain {
-            from_server: m.from_server,
-            to_groups: m.to_groups,
-            epoch: m.epoch,
-        },
+        M::RegisterServer(m) => {
+            Incoming::Register { server: entry(m.server?), mark: Mark { revision: m.revision, epoch: m.epoch } }
+        }
+        M::UnregisterServer(m) => {
+            Incoming::Unregister { name: m.name, mark: Mark { revision: m.revision, epoch: m.epoch } }
+        }
+        M::DrainPlayers(m) => Incoming::Drain { from_server: m.from_server, to_groups: m.to_groups, epoch: m.epoch },
         M::ReportInterval(m) => report_interval(m),
         M::SessionDeadline(m) => session_deadline(m),
-        M::SetReady(m) => Incoming::SetReady {
-            ready: m.ready,
-            epoch: m.epoch,
-        },
+        M::SetReady(m) => Incoming::SetReady { ready: m.ready, epoch: m.epoch },
         M::ReportNow(m) => Incoming::ReportNow { nonce: m.nonce },
         M::Door(m) => door(m),
         M::KeepAlive(m) => Incoming::KeepAlive { epoch: m.epoch },
@@ -64,11 +46,7 @@ pub fn from_operator_to_proxy(message: pb::OperatorToProxy) -> Option<Incoming> 
 }
 
 fn entry(server: pb::RegisteredServer) -> Entry {
-    Entry {
-        name: server.name,
-        address: server.address,
-        group: server.group,
-    }
+    Entry { name: server.name, address: server.address, group: server.group }
 }
 
 fn report_interval(message: pb::ReportInterval) -> Incoming {
@@ -83,13 +61,7 @@ fn session_deadline(message: pb::SessionDeadline) -> Incoming {
 }
 
 fn door(message: pb::Door) -> Incoming {
-    Incoming::Door {
-        open: message.open,
-        mark: Mark {
-            revision: message.revision,
-            epoch: message.epoch,
-        },
-    }
+    Incoming::Door { open: message.open, mark: Mark { revision: message.revision, epoch: message.epoch } }
 }
 
 /// At least a second: an interval of nothing would be a busy loop.
@@ -117,10 +89,9 @@ pub fn to_proxy_message(message: Outgoing) -> Option<pb::ProxyMessage> {
         // `ready` is the servers' field; a proxy's readiness is its gate.
         Outgoing::Hello { capabilities, .. } => M::Hello(hello(false, capabilities)),
         Outgoing::Count { tally, nonce } => M::PlayerCount(count(&tally, nonce)),
-        Outgoing::DirectoryApplied(mark) => M::DirectoryApplied(pb::DirectoryApplied {
-            revision: mark.revision,
-            epoch: mark.epoch,
-        }),
+        Outgoing::DirectoryApplied(mark) => {
+            M::DirectoryApplied(pb::DirectoryApplied { revision: mark.revision, epoch: mark.epoch })
+        }
         Outgoing::DoorApplied { open, mark } => M::DoorApplied(door_applied(open, mark)),
         Outgoing::Ready => return None,
     };
@@ -128,19 +99,11 @@ pub fn to_proxy_message(message: Outgoing) -> Option<pb::ProxyMessage> {
 }
 
 fn hello(ready: bool, capabilities: Vec<String>) -> pb::Hello {
-    pb::Hello {
-        version: VERSION.to_owned(),
-        ready,
-        capabilities,
-    }
+    pb::Hello { version: VERSION.to_owned(), ready, capabilities }
 }
 
 fn door_applied(open: bool, mark: Mark) -> pb::DoorApplied {
-    pb::DoorApplied {
-        revision: mark.revision,
-        open,
-        epoch: mark.epoch,
-    }
+    pb::DoorApplied { revision: mark.revision, open, epoch: mark.epoch }
 }
 
 fn count(tally: &Tally, nonce: u64) -> pb::PlayerCount {
@@ -171,12 +134,7 @@ mod tests {
         assert_eq!(from_operator_to_server(pb::OperatorToServer { message: None }), None);
         assert_eq!(from_operator_to_proxy(pb::OperatorToProxy { message: None }), None);
         let nameless = pb::operator_to_proxy::Message::RegisterServer(pb::RegisterServer::default());
-        assert_eq!(
-            from_operator_to_proxy(pb::OperatorToProxy {
-                message: Some(nameless)
-            }),
-            None
-        );
+        assert_eq!(from_operator_to_proxy(pb::OperatorToProxy { message: Some(nameless) }), None);
     }
 
     #[test]

@@ -44,9 +44,7 @@ pub(crate) const TIMING: Timing = Timing {
 
 /// Waits for `what`, at most [`LIMIT`].
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future)
-        .await
-        .unwrap_or_else(|_| unreachable!("no {what} within {LIMIT:?}"))
+    tokio::time::timeout(LIMIT, future).await.unwrap_or_else(|_| unreachable!("no {what} within {LIMIT:?}"))
 }
 
 /// The system's clock: rustls checks certificates against it.
@@ -85,9 +83,7 @@ impl<I, O> Session<I, O> {
 
     /// What the agent says next; `None` when it has half-closed or gone.
     pub(crate) async fn hear(&mut self) -> Option<I> {
-        within("message of the agent", self.words.message())
-            .await
-            .unwrap_or(None)
+        within("message of the agent", self.words.message()).await.unwrap_or(None)
     }
 }
 
@@ -113,10 +109,7 @@ impl ServerSession {
 
     /// Greets as every operator does.
     pub(crate) async fn greet(&self) {
-        self.tell(pb::operator_to_server::Message::ReportInterval(pb::ReportInterval {
-            seconds: 30,
-        }))
-        .await;
+        self.tell(pb::operator_to_server::Message::ReportInterval(pb::ReportInterval { seconds: 30 })).await;
     }
 }
 
@@ -130,10 +123,7 @@ impl ProxySession {
     }
 
     pub(crate) async fn greet(&self) {
-        self.tell(pb::operator_to_proxy::Message::ReportInterval(pb::ReportInterval {
-            seconds: 30,
-        }))
-        .await;
+        self.tell(pb::operator_to_proxy::Message::ReportInterval(pb::ReportInterval { seconds: 30 })).await;
     }
 
     pub(crate) async fn sync(&self, names: &[&str], revision: u64, epoch: u64) {
@@ -143,12 +133,7 @@ impl ProxySession {
             group: "lobby".into(),
         };
         let servers = names.iter().map(server).collect();
-        self.tell(pb::operator_to_proxy::Message::FullSync(pb::FullSync {
-            servers,
-            revision,
-            epoch,
-        }))
-        .await;
+        self.tell(pb::operator_to_proxy::Message::FullSync(pb::FullSync { servers, revision, epoch })).await;
     }
 }
 
@@ -164,26 +149,12 @@ async fn open<I, O: Send + 'static>(
     request: Request<Streaming<I>>,
     to: &mpsc::Sender<Session<I, O>>,
 ) -> Result<Response<Out<O>>, Status> {
-    let authorization = request
-        .metadata()
-        .get("authorization")
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("");
+    let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
     let authorization = authorization.to_owned();
     let mut words = request.into_inner();
-    let hello = words
-        .message()
-        .await?
-        .ok_or_else(|| Status::invalid_argument("no first message"))?;
+    let hello = words.message().await?.ok_or_else(|| Status::invalid_argument("no first message"))?;
     let (say, said) = mpsc::channel(64);
-    let opened = to
-        .send(Session {
-            authorization,
-            hello,
-            words,
-            say,
-        })
-        .await;
+    let opened = to.send(Session { authorization, hello, words, say }).await;
     opened.map_err(|_| Status::unavailable("the test is over"))?;
     Ok(Response::new(Box::pin(ReceiverStream::new(said))))
 }
@@ -227,16 +198,12 @@ impl Operator {
     /// At `address`, with a leaf of `ca`.
     pub(crate) async fn at(address: SocketAddr, ca: Arc<Authority>) -> Self {
         let cert = ServingCert::empty();
-        cert.set(&ca.leaf(now(), &operator_names("spawnery-system")).expect("a leaf"))
-            .expect("servable");
+        cert.set(&ca.leaf(now(), &operator_names("spawnery-system")).expect("a leaf")).expect("servable");
         let acceptor = TlsAcceptor::from(Arc::new(agent_server_config(cert).expect("a configuration")));
         let listener = within("listener", bind_again(address)).await;
         let address = listener.local_addr().expect("an address");
         let ((servers_tx, servers), (proxies_tx, proxies)) = (mpsc::channel(8), mpsc::channel(8));
-        let service = AgentServiceServer::new(Service {
-            servers: servers_tx,
-            proxies: proxies_tx,
-        });
+        let service = AgentServiceServer::new(Service { servers: servers_tx, proxies: proxies_tx });
         let (connections_tx, connections) = mpsc::channel(8);
         let task = tokio::spawn(async move {
             let accept = async {
@@ -256,27 +223,17 @@ impl Operator {
                 _ = serve => {}
             }
         });
-        Self {
-            address,
-            ca,
-            servers,
-            proxies,
-            task,
-        }
+        Self { address, ca, servers, proxies, task }
     }
 
     /// The next session of a server.
     pub(crate) async fn server(&mut self) -> ServerSession {
-        within("session of a server", self.servers.recv())
-            .await
-            .expect("the operator runs")
+        within("session of a server", self.servers.recv()).await.expect("the operator runs")
     }
 
     /// The next session of a proxy.
     pub(crate) async fn proxy(&mut self) -> ProxySession {
-        within("session of a proxy", self.proxies.recv())
-            .await
-            .expect("the operator runs")
+        within("session of a proxy", self.proxies.recv()).await.expect("the operator runs")
     }
 
     /// Whether another session is opened within `limit`.
@@ -304,11 +261,7 @@ async fn bind_again(address: SocketAddr) -> TcpListener {
 
 /// An address on which nobody listens.
 pub(crate) async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port")
-        .local_addr()
-        .expect("an address")
+    TcpListener::bind("127.0.0.1:0").await.expect("a free port").local_addr().expect("an address")
 }
 
 /// An agent running in the test's process.
@@ -320,17 +273,9 @@ pub(crate) struct Agent {
     task: JoinHandle<Result<(), RunError>>,
 }
 
-pub(crate) const SERVER: Character = Character {
-    role: Role::Server,
-    source: Source::Local,
-    adapter: Adapter::None,
-    door_enforced: false,
-};
-pub(crate) const PROXY: Character = Character {
-    role: Role::Proxy,
-    adapter: Adapter::External,
-    ..SERVER
-};
+pub(crate) const SERVER: Character =
+    Character { role: Role::Server, source: Source::Local, adapter: Adapter::None, door_enforced: false };
+pub(crate) const PROXY: Character = Character { role: Role::Proxy, adapter: Adapter::External, ..SERVER };
 
 impl Agent {
     /// Of this character, towards `operator`.
@@ -370,13 +315,7 @@ impl Agent {
         change(&mut options);
         let stop = CancellationToken::new();
         let task = tokio::spawn(spawnery_agent::run(options, stop.clone()));
-        let agent = Self {
-            directory,
-            local,
-            gate,
-            stop,
-            task,
-        };
+        let agent = Self { directory, local, gate, stop, task };
         within("local API", agent.answers()).await;
         agent
     }
@@ -400,9 +339,7 @@ impl Agent {
 
     /// A request to the local API: status and body.
     pub(crate) async fn call(&self, method: &str, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
-        within("answer of the local API", self.exchange(method, path, body))
-            .await
-            .expect("an answer")
+        within("answer of the local API", self.exchange(method, path, body)).await.expect("an answer")
     }
 
     async fn exchange(
@@ -411,11 +348,7 @@ impl Agent {
         path: &str,
         body: &serde_json::Value,
     ) -> std::io::Result<(u16, serde_json::Value)> {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut stream = TcpStream::connect(self.local).await?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -424,14 +357,8 @@ impl Agent {
         stream.write_all(format!("{head}{body}").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        let status = answer
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok())
-            .unwrap_or_default();
-        let json = answer
-            .split_once("\r\n\r\n")
-            .map(|(_, body)| serde_json::from_str(body).unwrap_or_default());
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let json = answer.split_once("\r\n\r\n").map(|(_, body)| serde_json::from_str(body).unwrap_or_default());
         Ok((status, json.unwrap_or_default()))
     }
 

@@ -25,10 +25,8 @@ struct Args {
 
 fn main() -> Result<ExitCode> {
     let Args { check, out } = Args::parse();
-    let wanted: Vec<(PathBuf, String)> = crds()?
-        .iter()
-        .map(|crd| Ok((out.join(file_name(crd)), render(crd)?)))
-        .collect::<Result<_>>()?;
+    let wanted: Vec<(PathBuf, String)> =
+        crds()?.iter().map(|crd| Ok((out.join(file_name(crd)), render(crd)?))).collect::<Result<_>>()?;
     if !check {
         fs::create_dir_all(&out).with_context(|| format!("could not make {}", out.display()))?;
         for (path, text) in &wanted {

@@ -110,7 +110,8 @@ mod tests {
             for right in component.rights() {
                 let has = |resource: &str| right.resources.contains(&resource);
                 if has("secrets") {
-                    let sees_all = right.names.is_empty() && ["list", "watch"].iter().any(|verb| right.verbs.contains(verb));
+                    let sees_all =
+                        right.names.is_empty() && ["list", "watch"].iter().any(|verb| right.verbs.contains(verb));
                     assert!(right.scope == Scope::Own && !sees_all, "{right:?}");
                 }
                 if has("nodes") {

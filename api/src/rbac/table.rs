@@ -55,7 +55,13 @@ pub const RECONCILER: &[Right] = &[
     right(Cluster, CORE, &["pods/status"], &["patch"], "occupied and sealed, without a right to change specs"),
     right(Cluster, CORE, &["nodes"], READ, "see nodes that depart"),
     right(Cluster, CORE, &["namespaces"], READ, "see which namespaces are there"),
-    right(Cluster, CORE, &["configmaps"], &["create", "get", "list", "patch", "update", "watch"], "group settings, CA bundle"),
+    right(
+        Cluster,
+        CORE,
+        &["configmaps"],
+        &["create", "get", "list", "patch", "update", "watch"],
+        "group settings, CA bundle",
+    ),
     right(Cluster, CORE, &["serviceaccounts"], &["create", "get", "list", "patch", "watch"], "accounts of game pods"),
     right(
         Cluster,

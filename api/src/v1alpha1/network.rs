@@ -1,7 +1,7 @@
 //! Network: one game network in a namespace.
 
-use kube::{CustomResource, KubeSchema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::common::{Defaults, ObjectRef};

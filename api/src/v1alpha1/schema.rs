@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::{Network, ProxyGroup, Server, ServerGroup};
 
 /// Pattern of a quantity, as Kubernetes' own generator writes it.
-const QUANTITY: &str =
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// Why the definitions could not be made. Only a wrong derive can cause it, so tests would have shown it.
 #[derive(Debug, thiserror::Error)]

@@ -279,7 +279,8 @@ struct TypedCondition {
 
 fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PodConditions, D::Error> {
     let mut kept = PodConditions::default();
-    for TypedCondition { kind, condition } in Option::<Vec<TypedCondition>>::deserialize(deserializer)?.unwrap_or_default()
+    for TypedCondition { kind, condition } in
+        Option::<Vec<TypedCondition>>::deserialize(deserializer)?.unwrap_or_default()
     {
         match kind.as_str() {
             "Ready" => kept.ready = Some(condition),

@@ -7,17 +7,9 @@ pub fn fallbacks(names: &[String]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, name) in names.iter().enumerate() {
         if let Some(problem) = group_name_problem(name) {
-            found.push(Finding::FallbackImpossible {
-                index,
-                name: name.clone(),
-                problem,
-            });
+            found.push(Finding::FallbackImpossible { index, name: name.clone(), problem });
         } else if let Some(first) = names.iter().take(index).position(|other| other == name) {
-            found.push(Finding::FallbackTwice {
-                name: name.clone(),
-                first,
-                second: index,
-            });
+            found.push(Finding::FallbackTwice { name: name.clone(), first, second: index });
         }
     }
     found
@@ -32,10 +24,7 @@ pub fn group_name_problem(name: &str) -> Option<&'static str> {
         Some("has more than 63 characters")
     } else if !name.chars().all(|c| alphanumeric(c) || c == '-' || c == '.') {
         Some("has a character that no name has")
-    } else if !name
-        .split('.')
-        .all(|part| part.starts_with(alphanumeric) && part.ends_with(alphanumeric))
-    {
+    } else if !name.split('.').all(|part| part.starts_with(alphanumeric) && part.ends_with(alphanumeric)) {
         Some("has a part that does not start and end with a letter or digit")
     } else {
         None

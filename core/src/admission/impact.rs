@@ -36,10 +36,8 @@ pub fn deletion(kind: &'static str, name: &str, impact: Impact) -> Option<Findin
 
 /// Lowering a persistent group's `replicas` below ordinals that people are on (L-08): the highest go first, whoever is there.
 pub fn shrink(replicas: i32, occupied_ordinals: impl IntoIterator<Item = u32>) -> Option<Finding> {
-    let mut ordinals: Vec<u32> = occupied_ordinals
-        .into_iter()
-        .filter(|ordinal| i64::from(*ordinal) >= i64::from(replicas))
-        .collect();
+    let mut ordinals: Vec<u32> =
+        occupied_ordinals.into_iter().filter(|ordinal| i64::from(*ordinal) >= i64::from(replicas)).collect();
     ordinals.sort_unstable();
     (!ordinals.is_empty()).then_some(Finding::ReplicasBelowOccupied { replicas, ordinals })
 }
@@ -61,15 +59,8 @@ mod tests {
     #[case::other_pods(A, B, 3, true)]
     #[case::nothing_runs(A, B, 0, false)]
     fn warns_of_a_replacement(#[case] old: &str, #[case] new: &str, #[case] pods: usize, #[case] want: bool) {
-        let impact = Impact {
-            pods,
-            people: 7,
-            occupied: 0,
-        };
-        assert_eq!(
-            replacement("ServerGroup", "lobby", &hash(old), &hash(new), impact).is_some(),
-            want
-        );
+        let impact = Impact { pods, people: 7, occupied: 0 };
+        assert_eq!(replacement("ServerGroup", "lobby", &hash(old), &hash(new), impact).is_some(), want);
     }
 
     #[rstest]

@@ -27,10 +27,7 @@ pub fn mounts(mounts: &[MountFacts<'_>], reserved: &Reserved<'_>) -> Vec<Finding
     let mut found = Vec::new();
     for (index, mount) in mounts.iter().enumerate() {
         if reserved.volumes.contains(&mount.name) {
-            found.push(Finding::MountReservedVolume {
-                name: mount.name.into(),
-                reserved: reserved.volumes.join(", "),
-            });
+            found.push(Finding::MountReservedVolume { name: mount.name.into(), reserved: reserved.volumes.join(", ") });
         }
         let path = cleaned(mount.path);
         if let Some(hidden) = hides(&path, reserved) {
@@ -56,8 +53,7 @@ fn hides<'a>(path: &[&str], reserved: &Reserved<'a>) -> Option<&'a str> {
         let tree = cleaned(tree);
         path.starts_with(&tree) || tree.starts_with(path)
     });
-    tree.or_else(|| reserved.paths.iter().find(|exact| cleaned(exact) == path))
-        .copied()
+    tree.or_else(|| reserved.paths.iter().find(|exact| cleaned(exact) == path)).copied()
 }
 
 /// The path's segments as a kernel resolves them: empty ones and `.` are nothing, `..` takes one back.
@@ -108,29 +104,13 @@ mod tests {
     #[case::free("world", true)]
     #[case::ours("data", false)]
     fn volumes(#[case] name: &str, #[case] want: bool) {
-        assert_eq!(
-            mounts(&[MountFacts { name, path: "/opt/x" }], &RESERVED).is_empty(),
-            want
-        );
+        assert_eq!(mounts(&[MountFacts { name, path: "/opt/x" }], &RESERVED).is_empty(), want);
     }
 
     #[test]
     fn two_mounts_on_one_path_are_named() {
-        let both = [
-            MountFacts {
-                name: "a",
-                path: "/opt/x",
-            },
-            MountFacts {
-                name: "b",
-                path: "/opt//x/",
-            },
-        ];
-        let want = Finding::MountPathTwice {
-            path: "/opt//x/".into(),
-            first: "a".into(),
-            second: "b".into(),
-        };
+        let both = [MountFacts { name: "a", path: "/opt/x" }, MountFacts { name: "b", path: "/opt//x/" }];
+        let want = Finding::MountPathTwice { path: "/opt//x/".into(), first: "a".into(), second: "b".into() };
         assert_eq!(mounts(&both, &RESERVED), [want]);
     }
 }

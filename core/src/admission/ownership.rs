@@ -62,12 +62,7 @@ pub fn owned_fields(old: &ServerFields, new: &ServerFields, author: Author) -> V
     fields
         .into_iter()
         .filter(|(_, old, new, _)| old != new)
-        .map(|(field, old, new, instead)| Finding::GroupOwnedField {
-            field,
-            old,
-            new,
-            instead,
-        })
+        .map(|(field, old, new, instead)| Finding::GroupOwnedField { field, old, new, instead })
         .collect()
 }
 
@@ -77,12 +72,7 @@ mod tests {
     use rstest::rstest;
 
     fn fields() -> ServerFields {
-        ServerFields {
-            retire: false,
-            pod_hash: "0123456789abcdef".into(),
-            ordinal: Some(1),
-            group_generation: 4,
-        }
+        ServerFields { retire: false, pod_hash: "0123456789abcdef".into(), ordinal: Some(1), group_generation: 4 }
     }
 
     #[rstest]

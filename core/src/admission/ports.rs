@@ -40,19 +40,11 @@ pub struct PortUse {
 /// Ports that another group wants too, and a host port where the namespace forbids it.
 pub fn ports(want: &PortUse, others: &[PortUse], security: PodSecurity) -> Vec<Finding> {
     let mut found = Vec::new();
-    let others = || {
-        others
-            .iter()
-            .filter(|other| (&other.namespace, &other.name) != (&want.namespace, &want.name))
-    };
+    let others = || others.iter().filter(|other| (&other.namespace, &other.name) != (&want.namespace, &want.name));
     let by = |other: &PortUse| format!("ProxyGroup {}/{}", other.namespace, other.name);
     if let Some(port) = want.host_port {
         if let Some(other) = others().find(|other| other.host_port == Some(port) || other.node_port == Some(port)) {
-            found.push(Finding::PortTaken {
-                field: "spec.expose.hostPort.port",
-                port,
-                by: by(other),
-            });
+            found.push(Finding::PortTaken { field: "spec.expose.hostPort.port", port, by: by(other) });
         }
         match security {
             PodSecurity::Privileged => {}
@@ -63,11 +55,7 @@ pub fn ports(want: &PortUse, others: &[PortUse], security: PodSecurity) -> Vec<F
     if let Some(port) = want.node_port
         && let Some(other) = others().find(|other| other.node_port == Some(port) || other.host_port == Some(port))
     {
-        found.push(Finding::PortTaken {
-            field: "spec.expose.nodePort.port",
-            port,
-            by: by(other),
-        });
+        found.push(Finding::PortTaken { field: "spec.expose.nodePort.port", port, by: by(other) });
     }
     found
 }
@@ -78,12 +66,7 @@ mod tests {
     use rstest::rstest;
 
     fn group(name: &str, host_port: Option<i32>, node_port: Option<i32>) -> PortUse {
-        PortUse {
-            namespace: "games".into(),
-            name: name.into(),
-            host_port,
-            node_port,
-        }
+        PortUse { namespace: "games".into(), name: name.into(), host_port, node_port }
     }
 
     #[rstest]
@@ -102,13 +85,7 @@ mod tests {
         #[case] security: PodSecurity,
         #[case] labels: &[&str],
     ) {
-        assert_eq!(
-            ports(&want, others, security)
-                .iter()
-                .map(Finding::label)
-                .collect::<Vec<_>>(),
-            labels
-        );
+        assert_eq!(ports(&want, others, security).iter().map(Finding::label).collect::<Vec<_>>(), labels);
     }
 
     #[rstest]

@@ -33,33 +33,19 @@ pub struct Reference {
 pub fn references(network: &str, references: Vec<Reference>) -> Vec<Finding> {
     references
         .into_iter()
-        .filter_map(
-            |Reference {
-                 field,
-                 kind,
-                 name,
-                 found,
-             }| match found {
-                Found::No => Some(Finding::UnknownReference { field, kind, name }),
-                Found::Yes { network: Some(other) } if other != network => Some(Finding::ForeignReference {
-                    field,
-                    kind,
-                    name,
-                    network: other,
-                }),
-                Found::Yes { .. } | Found::CannotTell => None,
-            },
-        )
+        .filter_map(|Reference { field, kind, name, found }| match found {
+            Found::No => Some(Finding::UnknownReference { field, kind, name }),
+            Found::Yes { network: Some(other) } if other != network => {
+                Some(Finding::ForeignReference { field, kind, name, network: other })
+            }
+            Found::Yes { .. } | Found::CannotTell => None,
+        })
         .collect()
 }
 
 /// A group whose pods have no memory limit, neither of their own nor by the Network's defaults.
 pub fn memory_limit(limited: bool) -> Vec<Finding> {
-    if limited {
-        Vec::new()
-    } else {
-        vec![Finding::NoMemoryLimit]
-    }
+    if limited { Vec::new() } else { vec![Finding::NoMemoryLimit] }
 }
 
 #[cfg(test)]
@@ -74,12 +60,7 @@ mod tests {
     #[case::missing(Found::No, Some("unknown-reference"))]
     #[case::before_the_first_list(Found::CannotTell, None)]
     fn finds(#[case] found: Found, #[case] want: Option<&str>) {
-        let reference = Reference {
-            field: "spec.networkRef.name".into(),
-            kind: "Network",
-            name: "x".into(),
-            found,
-        };
+        let reference = Reference { field: "spec.networkRef.name".into(), kind: "Network", name: "x".into(), found };
         assert_eq!(references("main", vec![reference]).first().map(Finding::label), want);
     }
 

@@ -73,7 +73,7 @@ pub enum DoorView {
     },
     /// Nobody new gets in; somebody is still inside, or these have not said yet that nobody is.
     Closed {
-        /// Names of the pods whose count is missing or not zero.
+        /// Names of the pods whose count is missing, or that everybody has to leave first.
         waiting_for: Vec<String>,
     },
     /// Closed, and known to be empty since: may be sealed.

@@ -33,10 +33,7 @@ impl EvictionRequest {
     /// A record made now, whole seconds: the rest would only make two equal records differ.
     pub fn new(at: Timestamp, requester: &str) -> Self {
         let at = Timestamp::from_second(at.as_second()).unwrap_or(at);
-        Self {
-            at,
-            requester: cut(requester).to_owned(),
-        }
+        Self { at, requester: cut(requester).to_owned() }
     }
 
     /// The annotation's text.
@@ -49,18 +46,12 @@ impl EvictionRequest {
     /// # Errors
     /// If the text is not JSON with a readable `time`. A reader treats that as a request made at an unknown time.
     pub fn from_annotation(text: &str) -> Result<Self, ParseError> {
-        serde_json::from_str(text).map_err(|source| ParseError {
-            text: cut(text).to_owned(),
-            source,
-        })
+        serde_json::from_str(text).map_err(|source| ParseError { text: cut(text).to_owned(), source })
     }
 }
 
 fn cut(text: &str) -> &str {
-    let end = (0..=REQUESTER_MAX_BYTES.min(text.len()))
-        .rev()
-        .find(|end| text.is_char_boundary(*end))
-        .unwrap_or(0);
+    let end = (0..=REQUESTER_MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.get(..end).unwrap_or_default()
 }
 
@@ -76,10 +67,7 @@ mod tests {
         let text = request.to_annotation();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["time"], "2026-11-29T18:05:00Z");
-        assert_eq!(
-            json["requester"],
-            "system:serviceaccount:kube-system:cluster-autoscaler"
-        );
+        assert_eq!(json["requester"], "system:serviceaccount:kube-system:cluster-autoscaler");
         assert_eq!(EvictionRequest::from_annotation(&text).unwrap(), request);
     }
 

@@ -15,63 +15,32 @@ fn pod() -> PodFacts {
 }
 
 fn occupied() -> PodFacts {
-    PodFacts {
-        occupied: true,
-        ..pod()
-    }
+    PodFacts { occupied: true, ..pod() }
 }
 
 fn request() -> RequestFacts {
-    RequestFacts {
-        patience: Duration::from_secs(3),
-        ..RequestFacts::default()
-    }
+    RequestFacts { patience: Duration::from_secs(3), ..RequestFacts::default() }
 }
 
 fn of_uid(uid: &str) -> RequestFacts {
-    RequestFacts {
-        uid: Some(uid.into()),
-        ..request()
-    }
+    RequestFacts { uid: Some(uid.into()), ..request() }
 }
 
 fn dry() -> RequestFacts {
-    RequestFacts {
-        dry_run: true,
-        ..request()
-    }
+    RequestFacts { dry_run: true, ..request() }
 }
 
-const FRESH: CacheFacts = CacheFacts {
-    fresh: true,
-    managed_namespace: true,
-};
-const STALE: CacheFacts = CacheFacts {
-    fresh: false,
-    managed_namespace: true,
-};
-const STALE_ELSEWHERE: CacheFacts = CacheFacts {
-    fresh: false,
-    managed_namespace: false,
-};
+const FRESH: CacheFacts = CacheFacts { fresh: true, managed_namespace: true };
+const STALE: CacheFacts = CacheFacts { fresh: false, managed_namespace: true };
+const STALE_ELSEWHERE: CacheFacts = CacheFacts { fresh: false, managed_namespace: false };
 
 fn deny(why: Why) -> Verdict {
     let hold = (why == Why::Open).then_some(HOLD);
-    Verdict::Deny(Denial {
-        why,
-        record: true,
-        hold,
-        descheduler: false,
-    })
+    Verdict::Deny(Denial { why, record: true, hold, descheduler: false })
 }
 
 fn deny_quietly(why: Why) -> Verdict {
-    Verdict::Deny(Denial {
-        why,
-        record: false,
-        hold: None,
-        descheduler: false,
-    })
+    Verdict::Deny(Denial { why, record: false, hold: None, descheduler: false })
 }
 
 #[rstest]
@@ -120,17 +89,9 @@ fn judges_an_unknown_pod(#[case] request: RequestFacts, #[case] cache: CacheFact
 #[case::shown_and_old_but_we_just_repeated_it(Some(61), Some(1), false)]
 #[case::shown_and_old_and_ours_is_old(Some(60), Some(60), true)]
 fn records(#[case] shown_seconds: Option<u64>, #[case] queued_seconds: Option<u64>, #[case] want: bool) {
-    let pod = PodFacts {
-        recorded: shown_seconds.map(Duration::from_secs),
-        ..occupied()
-    };
-    let request = RequestFacts {
-        queued: queued_seconds.map(Duration::from_secs),
-        ..request()
-    };
-    let Verdict::Deny(denial) = judge(Some(&pod), &request, FRESH) else {
-        panic!("an occupied pod was let go")
-    };
+    let pod = PodFacts { recorded: shown_seconds.map(Duration::from_secs), ..occupied() };
+    let request = RequestFacts { queued: queued_seconds.map(Duration::from_secs), ..request() };
+    let Verdict::Deny(denial) = judge(Some(&pod), &request, FRESH) else { panic!("an occupied pod was let go") };
     assert_eq!(denial.record, want);
 }
 
@@ -141,13 +102,8 @@ fn records(#[case] shown_seconds: Option<u64>, #[case] queued_seconds: Option<u6
 #[case::nothing_left(500, None)]
 #[case::late(0, None)]
 fn holds_until_shortly_before_the_caller_gives_up(#[case] patience_ms: u64, #[case] want_ms: Option<u64>) {
-    let request = RequestFacts {
-        patience: Duration::from_millis(patience_ms),
-        ..request()
-    };
-    let Verdict::Deny(denial) = judge(Some(&pod()), &request, FRESH) else {
-        panic!("an open pod was let go")
-    };
+    let request = RequestFacts { patience: Duration::from_millis(patience_ms), ..request() };
+    let Verdict::Deny(denial) = judge(Some(&pod()), &request, FRESH) else { panic!("an open pod was let go") };
     assert_eq!(denial.hold, want_ms.map(Duration::from_millis));
 }
 
@@ -155,13 +111,8 @@ fn holds_until_shortly_before_the_caller_gives_up(#[case] patience_ms: u64, #[ca
 #[case::plain(false, false)]
 #[case::descheduler(true, true)]
 fn speaks_to_the_descheduler(#[case] descheduler: bool, #[case] want: bool) {
-    let request = RequestFacts {
-        descheduler,
-        ..request()
-    };
-    let Verdict::Deny(denial) = judge(Some(&occupied()), &request, FRESH) else {
-        panic!("an occupied pod was let go")
-    };
+    let request = RequestFacts { descheduler, ..request() };
+    let Verdict::Deny(denial) = judge(Some(&occupied()), &request, FRESH) else { panic!("an occupied pod was let go") };
     assert_eq!(denial.message().contains(DESCHEDULER_PHRASE), want);
     assert!(denial.message().starts_with(Why::Occupied.message()));
 }
@@ -191,26 +142,19 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
 }
 
 fn any_request() -> impl Strategy<Value = RequestFacts> {
-    (
-        proptest::option::of("[uv]"),
-        any::<[bool; 2]>(),
-        proptest::option::of(0_u64..200),
-        0_u64..40_000,
-    )
-        .prop_map(|(uid, [dry_run, descheduler], queued, patience)| RequestFacts {
+    (proptest::option::of("[uv]"), any::<[bool; 2]>(), proptest::option::of(0_u64..200), 0_u64..40_000).prop_map(
+        |(uid, [dry_run, descheduler], queued, patience)| RequestFacts {
             uid,
             dry_run,
             descheduler,
             queued: queued.map(Duration::from_secs),
             patience: Duration::from_millis(patience),
-        })
+        },
+    )
 }
 
 fn any_cache() -> impl Strategy<Value = CacheFacts> {
-    any::<[bool; 2]>().prop_map(|[fresh, managed_namespace]| CacheFacts {
-        fresh,
-        managed_namespace,
-    })
+    any::<[bool; 2]>().prop_map(|[fresh, managed_namespace]| CacheFacts { fresh, managed_namespace })
 }
 
 proptest! {

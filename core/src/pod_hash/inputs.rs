@@ -134,9 +134,7 @@ impl Fragment {
 
 impl Serialize for Fragment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_str::<Value>(&self.0)
-            .map_err(ser::Error::custom)?
-            .serialize(serializer)
+        serde_json::from_str::<Value>(&self.0).map_err(ser::Error::custom)?.serialize(serializer)
     }
 }
 
@@ -179,10 +177,6 @@ impl ContentDigest {
 impl<'de> Deserialize<'de> for ContentDigest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if is_hex(&text, 64) {
-            Ok(Self(text))
-        } else {
-            Err(de::Error::custom("a digest is 64 lower-case hex digits"))
-        }
+        if is_hex(&text, 64) { Ok(Self(text)) } else { Err(de::Error::custom("a digest is 64 lower-case hex digits")) }
     }
 }

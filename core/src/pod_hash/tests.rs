@@ -16,9 +16,7 @@ fn full_basics() -> Basics {
         image: "ghcr.io/example/paper:1.21".into(),
         forwarding_secret: "velocity-forwarding".into(),
         image_pull_secrets: BTreeSet::from(["registry".into()]),
-        resources: Some(fragment(
-            &json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "500m"}}),
-        )),
+        resources: Some(fragment(&json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "500m"}}))),
         node_selector: BTreeMap::from([("pool".into(), "games".into())]),
         tolerations: BTreeSet::from([fragment(&json!({"key": "games", "operator": "Exists"}))]),
         affinity: Some(fragment(&json!({"nodeAffinity": {"x": [1, 2]}}))),
@@ -100,10 +98,7 @@ fn golden_inputs() -> Vec<(&'static str, PodInputs)> {
             "overlay-missing",
             PodInputs::Proxy(ProxyInputs {
                 basics: Basics {
-                    config_overlay: Some(OverlayInput {
-                        name: "gone".into(),
-                        contents: None,
-                    }),
+                    config_overlay: Some(OverlayInput { name: "gone".into(), contents: None }),
                     ..bare_basics()
                 },
                 player_limit: 1,
@@ -131,16 +126,8 @@ fn golden_vectors_hold() {
         assert_eq!(golden.name, name);
         assert_eq!(inputs.annotation(), golden.inputs, "canonical JSON of {name}");
         assert_eq!(inputs.hash().as_str(), golden.hash, "hash of {name}");
-        assert_eq!(
-            of_annotation(&golden.inputs).unwrap().as_str(),
-            golden.hash,
-            "hash of the annotation of {name}"
-        );
-        assert_eq!(
-            serde_json::from_str::<PodInputs>(&golden.inputs).unwrap(),
-            inputs,
-            "{name} reads back"
-        );
+        assert_eq!(of_annotation(&golden.inputs).unwrap().as_str(), golden.hash, "hash of the annotation of {name}");
+        assert_eq!(serde_json::from_str::<PodInputs>(&golden.inputs).unwrap(), inputs, "{name} reads back");
     }
 }
 
@@ -188,10 +175,7 @@ fn long_inputs_are_attached_as_their_digest() {
     }
     let inputs = PodInputs::Server(server);
     let annotation = inputs.annotation();
-    assert!(
-        annotation.len() <= ANNOTATION_MAX_BYTES && annotation.starts_with(r#"{"sha256":""#),
-        "{annotation}"
-    );
+    assert!(annotation.len() <= ANNOTATION_MAX_BYTES && annotation.starts_with(r#"{"sha256":""#), "{annotation}");
     assert_eq!(of_annotation(&annotation).unwrap(), inputs.hash());
 }
 
@@ -222,10 +206,8 @@ fn any_fragment() -> impl Strategy<Value = Fragment> {
 }
 
 fn any_overlay() -> impl Strategy<Value = OverlayInput> {
-    (name(), proptest::option::of(name())).prop_map(|(name, text)| OverlayInput {
-        name,
-        contents: text.map(|text| ContentDigest::of_text(&text)),
-    })
+    (name(), proptest::option::of(name()))
+        .prop_map(|(name, text)| OverlayInput { name, contents: text.map(|text| ContentDigest::of_text(&text)) })
 }
 
 fn any_basics() -> impl Strategy<Value = Basics> {
@@ -243,75 +225,55 @@ fn any_basics() -> impl Strategy<Value = Basics> {
         placement,
         proptest::option::of(any_overlay()),
     )
-        .prop_map(
-            |(network, image, forwarding_secret, image_pull_secrets, placement, config_overlay)| {
-                let (resources, node_selector, tolerations, affinity) = placement;
-                Basics {
-                    network,
-                    image,
-                    forwarding_secret,
-                    image_pull_secrets,
-                    resources,
-                    node_selector,
-                    tolerations,
-                    affinity,
-                    config_overlay,
-                }
-            },
-        )
+        .prop_map(|(network, image, forwarding_secret, image_pull_secrets, placement, config_overlay)| {
+            let (resources, node_selector, tolerations, affinity) = placement;
+            Basics {
+                network,
+                image,
+                forwarding_secret,
+                image_pull_secrets,
+                resources,
+                node_selector,
+                tolerations,
+                affinity,
+                config_overlay,
+            }
+        })
 }
 
 fn any_mount() -> impl Strategy<Value = MountInput> {
     (name(), any::<bool>(), any_fragment()).prop_map(|(path, secret, fragment)| MountInput {
         mount_path: format!("/{path}"),
-        source: if secret {
-            MountSource::Secret(fragment)
-        } else {
-            MountSource::ConfigMap(fragment)
-        },
+        source: if secret { MountSource::Secret(fragment) } else { MountSource::ConfigMap(fragment) },
     })
 }
 
 fn any_server() -> impl Strategy<Value = ServerInputs> {
-    (
-        any_basics(),
-        0_u32..5,
-        0_u64..5,
-        proptest::collection::btree_map(name(), any_mount(), 0..3),
+    (any_basics(), 0_u32..5, 0_u64..5, proptest::collection::btree_map(name(), any_mount(), 0..3)).prop_map(
+        |(basics, max_players, termination_grace_period_seconds, mounts)| ServerInputs {
+            basics,
+            max_players,
+            termination_grace_period_seconds,
+            mounts,
+        },
     )
-        .prop_map(
-            |(basics, max_players, termination_grace_period_seconds, mounts)| ServerInputs {
-                basics,
-                max_players,
-                termination_grace_period_seconds,
-                mounts,
-            },
-        )
 }
 
 fn any_proxy() -> impl Strategy<Value = ProxyInputs> {
     let motd = proptest::option::of(name().prop_map(|text| ContentDigest::of_text(&text)));
-    (
-        any_basics(),
-        0_u32..5,
-        any::<bool>(),
-        motd,
-        proptest::option::of(1_u16..5),
-    )
-        .prop_map(|(basics, player_limit, online_mode, motd, host_port)| ProxyInputs {
+    (any_basics(), 0_u32..5, any::<bool>(), motd, proptest::option::of(1_u16..5)).prop_map(
+        |(basics, player_limit, online_mode, motd, host_port)| ProxyInputs {
             basics,
             player_limit,
             online_mode,
             motd,
             host_port,
-        })
+        },
+    )
 }
 
 fn any_inputs() -> impl Strategy<Value = PodInputs> {
-    prop_oneof![
-        any_server().prop_map(PodInputs::Server),
-        any_proxy().prop_map(PodInputs::Proxy)
-    ]
+    prop_oneof![any_server().prop_map(PodInputs::Server), any_proxy().prop_map(PodInputs::Proxy)]
 }
 
 /// Every value that differs from `into` in exactly one field, taken from `from`. The patterns name all fields, so a new
@@ -329,58 +291,23 @@ fn basics_with_one_field_of(from: Basics, into: &Basics) -> Vec<Basics> {
         config_overlay,
     } = from;
     vec![
-        Basics {
-            network,
-            ..into.clone()
-        },
+        Basics { network, ..into.clone() },
         Basics { image, ..into.clone() },
-        Basics {
-            forwarding_secret,
-            ..into.clone()
-        },
-        Basics {
-            image_pull_secrets,
-            ..into.clone()
-        },
-        Basics {
-            resources,
-            ..into.clone()
-        },
-        Basics {
-            node_selector,
-            ..into.clone()
-        },
-        Basics {
-            tolerations,
-            ..into.clone()
-        },
-        Basics {
-            affinity,
-            ..into.clone()
-        },
-        Basics {
-            config_overlay,
-            ..into.clone()
-        },
+        Basics { forwarding_secret, ..into.clone() },
+        Basics { image_pull_secrets, ..into.clone() },
+        Basics { resources, ..into.clone() },
+        Basics { node_selector, ..into.clone() },
+        Basics { tolerations, ..into.clone() },
+        Basics { affinity, ..into.clone() },
+        Basics { config_overlay, ..into.clone() },
     ]
 }
 
 fn servers_with_one_field_of(from: ServerInputs, into: &ServerInputs) -> Vec<PodInputs> {
-    let ServerInputs {
-        basics,
-        max_players,
-        termination_grace_period_seconds,
-        mounts,
-    } = from;
+    let ServerInputs { basics, max_players, termination_grace_period_seconds, mounts } = from;
     let mut all = vec![
-        ServerInputs {
-            max_players,
-            ..into.clone()
-        },
-        ServerInputs {
-            termination_grace_period_seconds,
-            ..into.clone()
-        },
+        ServerInputs { max_players, ..into.clone() },
+        ServerInputs { termination_grace_period_seconds, ..into.clone() },
         ServerInputs { mounts, ..into.clone() },
     ];
     all.extend(
@@ -392,32 +319,15 @@ fn servers_with_one_field_of(from: ServerInputs, into: &ServerInputs) -> Vec<Pod
 }
 
 fn proxies_with_one_field_of(from: ProxyInputs, into: &ProxyInputs) -> Vec<PodInputs> {
-    let ProxyInputs {
-        basics,
-        player_limit,
-        online_mode,
-        motd,
-        host_port,
-    } = from;
+    let ProxyInputs { basics, player_limit, online_mode, motd, host_port } = from;
     let mut all = vec![
-        ProxyInputs {
-            player_limit,
-            ..into.clone()
-        },
-        ProxyInputs {
-            online_mode,
-            ..into.clone()
-        },
+        ProxyInputs { player_limit, ..into.clone() },
+        ProxyInputs { online_mode, ..into.clone() },
         ProxyInputs { motd, ..into.clone() },
-        ProxyInputs {
-            host_port,
-            ..into.clone()
-        },
+        ProxyInputs { host_port, ..into.clone() },
     ];
     all.extend(
-        basics_with_one_field_of(basics, &into.basics)
-            .into_iter()
-            .map(|basics| ProxyInputs { basics, ..into.clone() }),
+        basics_with_one_field_of(basics, &into.basics).into_iter().map(|basics| ProxyInputs { basics, ..into.clone() }),
     );
     all.into_iter().map(PodInputs::Proxy).collect()
 }

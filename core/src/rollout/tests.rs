@@ -63,7 +63,10 @@ const EVICTED: Cause = Cause::EvictionRequested;
 #[case::no_rollout_beside_a_drain(vec![marked(caused("a", EVICTED)), outdated("b"), proxy("n"), proxy("m"), proxy("o")], 0, 2, &["a"])]
 fn decisions(#[case] proxies: Vec<Proxy>, #[case] create: u32, #[case] replicas: u32, #[case] closed: &[&str]) {
     let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
-    assert_eq!((decision.create, decision.closed.iter().map(String::as_str).collect::<Vec<_>>().as_slice()), (create, closed));
+    assert_eq!(
+        (decision.create, decision.closed.iter().map(String::as_str).collect::<Vec<_>>().as_slice()),
+        (create, closed)
+    );
 }
 
 #[test]

@@ -19,25 +19,15 @@ pub fn network(old: &Network, new: &Network) -> bool {
     let facts = |network: &Network| {
         let status = network.status.as_ref();
         let accepted = status.is_some_and(|status| conditions::is_true(&status.conditions, condition::ACCEPTED));
-        (
-            accepted,
-            status
-                .map(|status| status.forwarding_secret_hash.clone())
-                .unwrap_or_default(),
-        )
+        (accepted, status.map(|status| status.forwarding_secret_hash.clone()).unwrap_or_default())
     };
     spec(old, new) || facts(old) != facts(new)
 }
 
 /// What a Network counts of pods.
 pub fn counted(old: &PodView, new: &PodView) -> bool {
-    let facts = |pod: &PodView| {
-        (
-            pod.is_terminating(),
-            pod.is_terminal(),
-            pod.label(label::FORWARDING_HASH).map(str::to_owned),
-        )
-    };
+    let facts =
+        |pod: &PodView| (pod.is_terminating(), pod.is_terminal(), pod.label(label::FORWARDING_HASH).map(str::to_owned));
     facts(old) != facts(new)
 }
 
@@ -93,9 +83,6 @@ mod tests {
     #[case::another_taint(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), false)]
     #[case::drain_taint(json!({"taints": [{"key": "going", "effect": "NoExecute"}]}), true)]
     fn pods_look_again_at_a_node(#[case] spec: Value, #[case] want: bool) {
-        assert_eq!(
-            departing(&["going".to_owned()], &a_node(&json!({})), &a_node(&spec)),
-            want
-        );
+        assert_eq!(departing(&["going".to_owned()], &a_node(&json!({})), &a_node(&spec)), want);
     }
 }

@@ -37,35 +37,22 @@ pub fn network_of_pod(pod: &PodView) -> Option<ObjectRef<Network>> {
 
 /// A pod, for the hub.
 pub fn hub_key_of_pod(pod: &PodView) -> HubKey {
-    HubKey::Pod {
-        namespace: pod.namespace().into(),
-        name: pod.name().into(),
-        uid: pod.uid().into(),
-    }
+    HubKey::Pod { namespace: pod.namespace().into(), name: pod.name().into(), uid: pod.uid().into() }
 }
 
 /// The group that a Server belongs to.
 pub fn group_of_server(server: &Server) -> ObjectRef<ServerGroup> {
-    key(
-        server.metadata.namespace.as_deref().unwrap_or_default(),
-        &server.spec.group_ref.name,
-    )
+    key(server.metadata.namespace.as_deref().unwrap_or_default(), &server.spec.group_ref.name)
 }
 
 /// The Network that a `ServerGroup` names.
 pub fn network_of_server_group(group: &ServerGroup) -> ObjectRef<Network> {
-    key(
-        group.metadata.namespace.as_deref().unwrap_or_default(),
-        &group.spec.network_ref.name,
-    )
+    key(group.metadata.namespace.as_deref().unwrap_or_default(), &group.spec.network_ref.name)
 }
 
 /// The Network that a `ProxyGroup` names.
 pub fn network_of_proxy_group(group: &ProxyGroup) -> ObjectRef<Network> {
-    key(
-        group.metadata.namespace.as_deref().unwrap_or_default(),
-        &group.spec.network_ref.name,
-    )
+    key(group.metadata.namespace.as_deref().unwrap_or_default(), &group.spec.network_ref.name)
 }
 
 /// A `ProxyGroup`, for the hub.
@@ -79,11 +66,7 @@ pub fn hub_key_of_proxy_group(group: &ProxyGroup) -> HubKey {
 /// The owner of a kind, of an object that we made.
 pub fn owner<K: Lookup<DynamicType = ()>>(object: &ObjectMeta) -> Option<ObjectRef<K>> {
     let kind = K::kind(&());
-    let owner = object
-        .owner_references
-        .as_ref()?
-        .iter()
-        .find(|owner| owner.kind == kind)?;
+    let owner = object.owner_references.as_ref()?.iter().find(|owner| owner.kind == kind)?;
     Some(key(object.namespace.as_deref()?, &owner.name))
 }
 
@@ -132,11 +115,7 @@ mod tests {
         assert_eq!(network_of_pod(&pod), Some(ObjectRef::new("main").within("ns")));
         assert_eq!(
             hub_key_of_pod(&pod),
-            HubKey::Pod {
-                namespace: "ns".into(),
-                name: "lobby-abcd".into(),
-                uid: "u1".into()
-            }
+            HubKey::Pod { namespace: "ns".into(), name: "lobby-abcd".into(), uid: "u1".into() }
         );
     }
 

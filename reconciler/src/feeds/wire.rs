@@ -24,12 +24,7 @@ pub type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
 
 /// Builds the feeds and the tasks that fill them.
 pub fn start(client: &Client, config: &Config, wakes: &Wakes, clock: Clock) -> (Feeds, Vec<Task>) {
-    let wiring = Wiring {
-        client: client.clone(),
-        only: config.only_namespace.clone(),
-        wakes: wakes.clone(),
-        clock,
-    };
+    let wiring = Wiring { client: client.clone(), only: config.only_namespace.clone(), wakes: wakes.clone(), clock };
     let mut tasks = Vec::new();
     let pods = wiring.pods(&mut tasks);
     let servers = wiring.servers(&mut tasks);
@@ -61,10 +56,7 @@ fn own<K: Resource<DynamicType = ()>>(object: &K) -> [ObjectRef<K>; 1] {
 }
 
 fn keys_of<K: Resource<DynamicType = ()>>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
-    objects
-        .iter()
-        .map(|object| ObjectRef::from_obj(object.as_ref()))
-        .collect()
+    objects.iter().map(|object| ObjectRef::from_obj(object.as_ref())).collect()
 }
 
 fn namespace_of<K: Resource>(object: &K) -> &str {
@@ -116,22 +108,13 @@ impl Wiring {
         let [for_servers, for_groups, for_proxies] = all;
         let (feed, task) = Feed::builder("nodes", Api::<NodeView>::all(self.client.clone()))
             .wake_where(&wakes.servers, differ(taints), move |node| {
-                on(&for_servers, node)
-                    .iter()
-                    .filter_map(|pod| map::server_of_pod(pod))
-                    .collect::<Vec<_>>()
+                on(&for_servers, node).iter().filter_map(|pod| map::server_of_pod(pod)).collect::<Vec<_>>()
             })
             .wake_where(&wakes.server_groups, differ(taints), move |node| {
-                on(&for_groups, node)
-                    .iter()
-                    .filter_map(|pod| map::server_group_of_pod(pod))
-                    .collect::<Vec<_>>()
+                on(&for_groups, node).iter().filter_map(|pod| map::server_group_of_pod(pod)).collect::<Vec<_>>()
             })
             .wake_where(&wakes.proxy_groups, differ(taints), move |node| {
-                on(&for_proxies, node)
-                    .iter()
-                    .filter_map(|pod| map::proxy_group_of_pod(pod))
-                    .collect::<Vec<_>>()
+                on(&for_proxies, node).iter().filter_map(|pod| map::proxy_group_of_pod(pod)).collect::<Vec<_>>()
             })
             .build(self.clock);
         tasks.push(("feed nodes", Box::pin(task.run())));
@@ -164,12 +147,8 @@ impl Wiring {
     fn proxy_groups(&self, tasks: &mut Vec<Task>) -> Feed<ProxyGroup> {
         let (feed, task) = Feed::guarded("proxygroups", self.api::<DeserializeGuard<ProxyGroup>>())
             .wake(&self.wakes.proxy_groups, own)
-            .wake_where(&self.wakes.networks, differs::spec, |group| {
-                [map::network_of_proxy_group(group)]
-            })
-            .wake_where(&self.wakes.hub, differs::spec, |group| {
-                [map::hub_key_of_proxy_group(group)] as [HubKey; 1]
-            })
+            .wake_where(&self.wakes.networks, differs::spec, |group| [map::network_of_proxy_group(group)])
+            .wake_where(&self.wakes.hub, differs::spec, |group| [map::hub_key_of_proxy_group(group)] as [HubKey; 1])
             .build(self.clock);
         tasks.push(("feed proxygroups", Box::pin(task.run())));
         feed
@@ -184,19 +163,13 @@ impl Wiring {
     ) -> Feed<Network> {
         let wakes = &self.wakes;
         let (servers, server_groups, proxy_groups) = (servers.clone(), server_groups.clone(), proxy_groups.clone());
-        let (all_networks, mine) = (
-            self.wakes.networks.clone(),
-            Arc::new(std::sync::OnceLock::<Feed<Network>>::new()),
-        );
+        let (all_networks, mine) = (self.wakes.networks.clone(), Arc::new(std::sync::OnceLock::<Feed<Network>>::new()));
         let siblings = Arc::clone(&mine);
         let (feed, task) = Feed::guarded("networks", self.api::<DeserializeGuard<Network>>())
             .wake(&wakes.networks, own)
             // The oldest of a namespace counts, so each looks again when one comes or goes.
             .wake_where(&all_networks, differs::spec, move |network| {
-                siblings
-                    .get()
-                    .map(|feed| keys_of(&feed.within(namespace_of(network), |_| true)))
-                    .unwrap_or_default()
+                siblings.get().map(|feed| keys_of(&feed.within(namespace_of(network), |_| true))).unwrap_or_default()
             })
             .wake_where(&wakes.servers, differs::network, move |network| {
                 keys_of(&servers.within(namespace_of(network), |_| true))
@@ -240,9 +213,7 @@ impl Wiring {
     fn config_maps(&self, tasks: &mut Vec<Task>) -> Feed<ConfigMap> {
         let (feed, task) = Feed::builder("configmaps", self.api::<ConfigMap>())
             .labels(managed())
-            .wake(&self.wakes.server_groups, |map| {
-                map::owner::<ServerGroup>(&map.metadata)
-            })
+            .wake(&self.wakes.server_groups, |map| map::owner::<ServerGroup>(&map.metadata))
             .wake(&self.wakes.proxy_groups, |map| map::owner::<ProxyGroup>(&map.metadata))
             .build(self.clock);
         tasks.push(("feed configmaps", Box::pin(task.run())));
@@ -284,9 +255,7 @@ impl Wiring {
     fn services(&self, tasks: &mut Vec<Task>) -> Feed<Service> {
         let (feed, task) = Feed::builder("services", self.api::<Service>())
             .labels(managed())
-            .wake(&self.wakes.proxy_groups, |service| {
-                map::owner::<ProxyGroup>(&service.metadata)
-            })
+            .wake(&self.wakes.proxy_groups, |service| map::owner::<ProxyGroup>(&service.metadata))
             .build(self.clock);
         tasks.push(("feed services", Box::pin(task.run())));
         feed

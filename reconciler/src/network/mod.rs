@@ -105,34 +105,14 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let recorder = ctx.events.recorder(event::reporter::NETWORK);
-    let (feed, wake, observer) = (
-        ctx.feeds.networks.clone(),
-        ctx.wake.networks.clone(),
-        ctx.metrics.observer(),
-    );
-    let shared = Arc::new(Shared {
-        ctx,
-        recorder,
-        memory: Mutex::new(HashMap::new()),
-    });
-    controller::run(
-        Settings::named("network"),
-        feed,
-        (wake, keys),
-        shared,
-        reconcile,
-        observer,
-        stop,
-    )
-    .await
+    let (feed, wake, observer) = (ctx.feeds.networks.clone(), ctx.wake.networks.clone(), ctx.metrics.observer());
+    let shared = Arc::new(Shared { ctx, recorder, memory: Mutex::new(HashMap::new()) });
+    controller::run(Settings::named("network"), feed, (wake, keys), shared, reconcile, observer, stop).await
 }
 
 async fn reconcile(network: Arc<Network>, shared: Arc<Shared>) -> Result<Action, NetworkError> {
     let ctx = &shared.ctx;
-    let (namespace, uid) = (
-        network.namespace().unwrap_or_default(),
-        network.uid().unwrap_or_default(),
-    );
+    let (namespace, uid) = (network.namespace().unwrap_or_default(), network.uid().unwrap_or_default());
     if network.metadata.deletion_timestamp.is_some() {
         shared.memory.lock().remove(&uid);
         return Ok(Action::await_change());
@@ -173,12 +153,7 @@ fn announce(shared: &Shared, network: &Network, flanks: &[Flank]) {
             Flank::SecretRotated { note } => (event::FORWARDING_SECRET_ROTATED, note),
             Flank::SecretNotFound { note } => (event::FORWARDING_SECRET_NOT_FOUND, note),
         };
-        shared.recorder.warning(
-            &network.object_ref(&()),
-            reason,
-            event::action::SYNC_STATUS,
-            note.clone(),
-        );
+        shared.recorder.warning(&network.object_ref(&()), reason, event::action::SYNC_STATUS, note.clone());
     }
 }
 
@@ -200,21 +175,13 @@ async fn read_secret(shared: &Shared, network: &Network, namespace: &str, uid: &
 async fn policy(ctx: &Context, network: &Network, namespace: &str) -> Result<(), NetworkError> {
     let desired = policy::desired(network, &ctx.config.operator_namespace);
     let name = desired.name_any();
-    if ctx
-        .feeds
-        .network_policies
-        .get(namespace, &name)
-        .is_some_and(|held| policy::same(&held, &desired))
-    {
+    if ctx.feeds.network_policies.get(namespace, &name).is_some_and(|held| policy::same(&held, &desired)) {
         return Ok(());
     }
     let api: Api<NetworkPolicy> = Api::namespaced(ctx.clients.api.clone(), namespace);
     let params = PatchParams::apply(manager::RECONCILER).force();
     let written = ctx.write(api.patch(&name, &params, &Patch::Apply(&desired))).await;
-    written.map(drop).map_err(|source| NetworkError::Call {
-        what: "apply the NetworkPolicy",
-        source,
-    })
+    written.map(drop).map_err(|source| NetworkError::Call { what: "apply the NetworkPolicy", source })
 }
 
 /// Writes the status where it differs. Where only counts do and the last write was a moment ago, says how long to wait.
@@ -238,13 +205,8 @@ async fn write(shared: &Shared, network: &Network, status: NetworkStatus) -> Res
         "metadata": { "name": network.name_any(), "uid": uid },
         "status": status,
     });
-    let written = ctx
-        .write(api.patch_status(&network.name_any(), &params, &Patch::Apply(body)))
-        .await;
-    written.map_err(|source| NetworkError::Call {
-        what: "write the status",
-        source,
-    })?;
+    let written = ctx.write(api.patch_status(&network.name_any(), &params, &Patch::Apply(body))).await;
+    written.map_err(|source| NetworkError::Call { what: "write the status", source })?;
     shared.memory.lock().entry(uid).or_default().written = Some(now);
     Ok(None)
 }

@@ -57,32 +57,16 @@ pub(super) struct Observed<'a> {
 
 /// Whether groups may use what was found under the name that they give.
 pub(super) fn usable(found: Option<Arc<Network>>) -> Result<Arc<Network>, NotUsable> {
-    let network = found
-        .filter(|network| network.metadata.deletion_timestamp.is_none())
-        .ok_or(NotUsable::NotFound)?;
-    let conditions = network
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
-    if conditions::is_true(conditions, condition::ACCEPTED) {
-        Ok(network)
-    } else {
-        Err(NotUsable::NotAccepted)
-    }
+    let network = found.filter(|network| network.metadata.deletion_timestamp.is_none()).ok_or(NotUsable::NotFound)?;
+    let conditions = network.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    if conditions::is_true(conditions, condition::ACCEPTED) { Ok(network) } else { Err(NotUsable::NotAccepted) }
 }
 
 /// The Network that counts in a namespace: the oldest that is not being deleted, by name among equals.
 pub(super) fn owner(networks: &[Arc<Network>]) -> Option<&Arc<Network>> {
-    let alive = networks
-        .iter()
-        .filter(|network| network.metadata.deletion_timestamp.is_none());
+    let alive = networks.iter().filter(|network| network.metadata.deletion_timestamp.is_none());
     alive.min_by_key(|network| {
-        let created = network
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map_or(Timestamp::MAX, |time| time.0);
+        let created = network.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
         (created, network.name_any())
     })
 }
@@ -119,9 +103,7 @@ pub(super) fn accepted(network: &Network, seen: &Observed<'_>, now: Timestamp) -
     };
     let mut flanks = Vec::new();
     if resolved.reason == reason::SECRET_NOT_FOUND && !was_missing {
-        flanks.push(Flank::SecretNotFound {
-            note: resolved.message.clone(),
-        });
+        flanks.push(Flank::SecretNotFound { note: resolved.message.clone() });
     }
     if !before.forwarding_secret_hash.is_empty() && before.forwarding_secret_hash != hash {
         let note = format!(
@@ -134,33 +116,18 @@ pub(super) fn accepted(network: &Network, seen: &Observed<'_>, now: Timestamp) -
     let mine = |pod: &&Arc<PodView>| pod.network() == Some(name.as_str());
     set(rotation(&hash, &seen.secret.reading, seen.pods.iter().filter(mine)));
 
-    let server_groups: Vec<_> = seen
-        .server_groups
-        .iter()
-        .filter(|group| group.spec.network_ref.name == name)
-        .collect();
-    let players = server_groups
-        .iter()
-        .filter_map(|group| group.status.as_ref())
-        .map(|status| status.online_players);
+    let server_groups: Vec<_> = seen.server_groups.iter().filter(|group| group.spec.network_ref.name == name).collect();
+    let players = server_groups.iter().filter_map(|group| group.status.as_ref()).map(|status| status.online_players);
     status.online_players = players.fold(0, i32::saturating_add);
     status.server_groups = count(server_groups.len());
-    status.proxy_groups = count(
-        seen.proxy_groups
-            .iter()
-            .filter(|group| group.spec.network_ref.name == name)
-            .count(),
-    );
+    status.proxy_groups = count(seen.proxy_groups.iter().filter(|group| group.spec.network_ref.name == name).count());
     status.forwarding_secret_hash = hash;
     (status, flanks)
 }
 
 /// Whether two states differ in nothing but numbers that change all the time.
 pub(super) fn only_counts_differ(current: &NetworkStatus, next: &NetworkStatus) -> bool {
-    let counted = NetworkStatus {
-        online_players: current.online_players,
-        ..next.clone()
-    };
+    let counted = NetworkStatus { online_players: current.online_players, ..next.clone() };
     *current == counted
 }
 
@@ -217,10 +184,8 @@ fn rotation<'a>(hash: &str, reading: &Reading, pods: impl Iterator<Item = &'a Ar
 }
 
 fn listed(counts: &BTreeMap<(Role, String), u32>) -> String {
-    let items: Vec<_> = counts
-        .iter()
-        .map(|((role, group), count)| format!("{}/{group}={count}", role.as_str()))
-        .collect();
+    let items: Vec<_> =
+        counts.iter().map(|((role, group), count)| format!("{}/{group}={count}", role.as_str())).collect();
     items.join(", ")
 }
 

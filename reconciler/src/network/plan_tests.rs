@@ -70,10 +70,7 @@ fn plain(role: &str, stamp: Option<&str>) -> Arc<PodView> {
 }
 
 fn secret(reading: Reading) -> Secret {
-    Secret {
-        name: "fwd".into(),
-        reading,
-    }
+    Secret { name: "fwd".into(), reading }
 }
 
 fn observed(pods: Vec<Arc<PodView>>, secret: &Secret) -> Observed<'_> {
@@ -138,14 +135,7 @@ fn a_failed_reading_keeps_the_hash(
     let before = network("n", OLD, &json!({ "forwardingSecretHash": OTHER }));
     let (planned, _) = accepted(&before, &observed(vec![], &secret), NOW);
     let found = condition_of(&planned, condition::FORWARDING_SECRET_RESOLVED);
-    assert_eq!(
-        (
-            found.0.as_str(),
-            found.1.as_str(),
-            planned.forwarding_secret_hash.as_str()
-        ),
-        (status, reason, hash)
-    );
+    assert_eq!((found.0.as_str(), found.1.as_str(), planned.forwarding_secret_hash.as_str()), (status, reason, hash));
 }
 
 #[rstest]
@@ -157,12 +147,7 @@ fn a_rotation_is_told_once(#[case] before: &str, #[case] reading: Reading, #[cas
     let secret = secret(reading);
     let before = network("n", OLD, &json!({ "forwardingSecretHash": before }));
     let (planned, flanks) = accepted(&before, &observed(vec![], &secret), NOW);
-    let rotated = |flanks: &[Flank]| {
-        flanks
-            .iter()
-            .filter(|flank| matches!(flank, Flank::SecretRotated { .. }))
-            .count()
-    };
+    let rotated = |flanks: &[Flank]| flanks.iter().filter(|flank| matches!(flank, Flank::SecretRotated { .. })).count();
     assert_eq!(rotated(&flanks), told);
     let after = network("n", OLD, &serde_json::to_value(&planned).expect("serialises"));
     assert_eq!(rotated(&accepted(&after, &observed(vec![], &secret), NOW).1), 0);
@@ -172,20 +157,11 @@ fn a_rotation_is_told_once(#[case] before: &str, #[case] reading: Reading, #[cas
 fn counts_its_own_groups_and_players() {
     let secret = secret(Reading::NotFound);
     let (planned, flanks) = accepted(&network("n", OLD, &json!({})), &observed(vec![], &secret), NOW);
-    assert_eq!(
-        (planned.server_groups, planned.proxy_groups, planned.online_players),
-        (2, 0, 7)
-    );
+    assert_eq!((planned.server_groups, planned.proxy_groups, planned.online_players), (2, 0, 7));
     assert!(matches!(flanks.as_slice(), [Flank::SecretNotFound { .. }]));
-    let more = NetworkStatus {
-        online_players: 8,
-        ..planned.clone()
-    };
+    let more = NetworkStatus { online_players: 8, ..planned.clone() };
     assert!(only_counts_differ(&planned, &more));
-    let renamed = NetworkStatus {
-        server_groups: 3,
-        ..planned.clone()
-    };
+    let renamed = NetworkStatus { server_groups: 3, ..planned.clone() };
     assert!(!only_counts_differ(&planned, &renamed));
 }
 

@@ -16,20 +16,10 @@ use spawnery_api::v1alpha1::Network;
 pub(super) fn desired(network: &Network, operator_namespace: &str) -> NetworkPolicy {
     let name = network.name_any();
     let members = |role: &str| {
-        selector(&[
-            (label::MANAGED_BY, label::MANAGED_BY_VALUE),
-            (label::NETWORK, name.as_str()),
-            (label::ROLE, role),
-        ])
+        selector(&[(label::MANAGED_BY, label::MANAGED_BY_VALUE), (label::NETWORK, name.as_str()), (label::ROLE, role)])
     };
-    let proxies = NetworkPolicyPeer {
-        pod_selector: Some(members(label::ROLE_PROXY)),
-        ..Default::default()
-    };
-    let dns = NetworkPolicyPeer {
-        namespace_selector: Some(namespace("kube-system")),
-        ..Default::default()
-    };
+    let proxies = NetworkPolicyPeer { pod_selector: Some(members(label::ROLE_PROXY)), ..Default::default() };
+    let dns = NetworkPolicyPeer { namespace_selector: Some(namespace("kube-system")), ..Default::default() };
     let operator = NetworkPolicyPeer {
         namespace_selector: Some(namespace(operator_namespace)),
         pod_selector: Some(selector(&[
@@ -41,10 +31,8 @@ pub(super) fn desired(network: &Network, operator_namespace: &str) -> NetworkPol
     let mut policy = NetworkPolicy::default();
     policy.metadata.name = Some(object::backends_policy(&name));
     policy.metadata.namespace = network.namespace();
-    policy.metadata.labels = Some(map(&[
-        (label::MANAGED_BY, label::MANAGED_BY_VALUE),
-        (label::NETWORK, name.as_str()),
-    ]));
+    policy.metadata.labels =
+        Some(map(&[(label::MANAGED_BY, label::MANAGED_BY_VALUE), (label::NETWORK, name.as_str())]));
     policy.metadata.owner_references = network.controller_owner_ref(&()).map(|owner| vec![owner]);
     policy.spec = Some(NetworkPolicySpec {
         pod_selector: Some(members(label::ROLE_SERVER)),
@@ -54,14 +42,8 @@ pub(super) fn desired(network: &Network, operator_namespace: &str) -> NetworkPol
             ports: Some(vec![allowed("TCP", port::MINECRAFT)]),
         }]),
         egress: Some(vec![
-            NetworkPolicyEgressRule {
-                to: Some(vec![dns]),
-                ports: Some(vec![allowed("UDP", 53), allowed("TCP", 53)]),
-            },
-            NetworkPolicyEgressRule {
-                to: Some(vec![operator]),
-                ports: Some(vec![allowed("TCP", port::AGENT)]),
-            },
+            NetworkPolicyEgressRule { to: Some(vec![dns]), ports: Some(vec![allowed("UDP", 53), allowed("TCP", 53)]) },
+            NetworkPolicyEgressRule { to: Some(vec![operator]), ports: Some(vec![allowed("TCP", port::AGENT)]) },
         ]),
     });
     policy
@@ -75,11 +57,7 @@ pub(super) fn same(held: &NetworkPolicy, desired: &NetworkPolicy) -> bool {
 }
 
 fn allowed(protocol: &str, number: i32) -> NetworkPolicyPort {
-    NetworkPolicyPort {
-        protocol: Some(protocol.to_owned()),
-        port: Some(IntOrString::Int(number)),
-        end_port: None,
-    }
+    NetworkPolicyPort { protocol: Some(protocol.to_owned()), port: Some(IntOrString::Int(number)), end_port: None }
 }
 
 fn namespace(name: &str) -> LabelSelector {
@@ -87,17 +65,11 @@ fn namespace(name: &str) -> LabelSelector {
 }
 
 fn selector(labels: &[(&str, &str)]) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(map(labels)),
-        match_expressions: None,
-    }
+    LabelSelector { match_labels: Some(map(labels)), match_expressions: None }
 }
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -44,10 +44,7 @@ impl Secret {
 pub(super) async fn read(ctx: &Context, namespace: &str, name: &str, network_uid: &str) -> Secret {
     let api: Api<KubeSecret> = Api::namespaced(ctx.clients.api.clone(), namespace);
     let reading = judge(ctx.read(api.get(name)).await, network_uid);
-    Secret {
-        name: name.to_owned(),
-        reading,
-    }
+    Secret { name: name.to_owned(), reading }
 }
 
 fn judge(found: Result<KubeSecret, CallError>, network_uid: &str) -> Reading {
@@ -65,11 +62,7 @@ fn judge(found: Result<KubeSecret, CallError>, network_uid: &str) -> Reading {
 /// Upstream's digest: eight bytes of SHA-256 over the Network's UID, a zero byte and the secret as it is. The UID keeps
 /// equal secrets of two networks from showing as equal.
 fn hash(network_uid: &str, secret: &[u8]) -> String {
-    let digest = Sha256::new()
-        .chain_update(network_uid)
-        .chain_update([0])
-        .chain_update(secret)
-        .finalize();
+    let digest = Sha256::new().chain_update(network_uid).chain_update([0]).chain_update(secret).finalize();
     digest.iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
@@ -86,17 +79,11 @@ mod tests {
 
     fn secret(key: &str) -> KubeSecret {
         let data = [(key.to_owned(), ByteString(b"s3cret".to_vec()))].into();
-        KubeSecret {
-            data: Some(data),
-            ..KubeSecret::default()
-        }
+        KubeSecret { data: Some(data), ..KubeSecret::default() }
     }
 
     fn refused(code: u16) -> Result<KubeSecret, CallError> {
-        let status = kube::core::Status {
-            code,
-            ..kube::core::Status::default()
-        };
+        let status = kube::core::Status { code, ..kube::core::Status::default() };
         Err(CallError::Api(kube::Error::Api(status.boxed())))
     }
 

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
@@ -135,9 +135,10 @@ async fn service(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> 
 }
 
 fn owned(found: &Service, group: &ProxyGroup) -> bool {
-    let controlled = found.owner_references().iter().any(|owner| {
-        owner.controller == Some(true) && Some(&owner.uid) == group.metadata.uid.as_ref()
-    });
+    let controlled = found
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == group.metadata.uid.as_ref());
     controlled && found.labels().get(label::MANAGED_BY).is_some_and(|value| value == label::MANAGED_BY_VALUE)
 }
 
@@ -181,7 +182,11 @@ async fn delete_service(shared: &Shared, scene: &Scene, found: &Service) -> Resu
 /// Applies an object that is ours. Forced: somebody else's idea of these fields would be a proxy nobody reaches.
 async fn put<K>(shared: &Shared, scene: &Scene, desired: &K, what: &'static str) -> Result<(), ProxyGroupError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Serialize,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Serialize,
 {
     let api: Api<K> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PatchParams::apply(manager::RECONCILER).force();
@@ -253,8 +258,12 @@ async fn patch_pod(
         }
         // Gone, another one, or (invalid) a UID that is not the object's.
         Err(error) if error.is_not_found() || error.is_conflict() || error.is_invalid() => {
-            tracing::debug!(namespace = scene.namespace, name = pod.name, error = &error as &dyn std::error::Error,
-                "a pod went before we could {what}");
+            tracing::debug!(
+                namespace = scene.namespace,
+                name = pod.name,
+                error = &error as &dyn std::error::Error,
+                "a pod went before we could {what}"
+            );
             Ok(false)
         }
         Err(source) => Err(ProxyGroupError::Call { what, source }),

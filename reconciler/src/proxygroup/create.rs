@@ -73,7 +73,12 @@ fn accept(shared: &Shared, scene: &Scene) {
 }
 
 fn refuse(shared: &Shared, scene: &Scene, message: String) -> Refused {
-    tracing::warn!(namespace = scene.namespace, name = scene.name, error = message, "the API server refuses a proxy pod");
+    tracing::warn!(
+        namespace = scene.namespace,
+        name = scene.name,
+        error = message,
+        "the API server refuses a proxy pod"
+    );
     let generation = scene.observed.group.metadata.generation.unwrap_or_default();
     let known = scene.observed.memory.rejected.as_ref().is_some_and(|(of, _)| *of == generation);
     shared.memories.update_group(&scene.uid, |memory| memory.rejected = Some((generation, message)));

@@ -112,7 +112,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let recorder = ctx.events.recorder(event::reporter::PROXY_GROUP);
-    let (feed, wake, observer) = (ctx.feeds.proxy_groups.clone(), ctx.wake.proxy_groups.clone(), ctx.metrics.observer());
+    let (feed, wake, observer) =
+        (ctx.feeds.proxy_groups.clone(), ctx.wake.proxy_groups.clone(), ctx.metrics.observer());
     let shared = Arc::new(Shared {
         ctx,
         recorder,

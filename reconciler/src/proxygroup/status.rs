@@ -54,8 +54,9 @@ fn accepted(seen: &Observed) -> Desired {
     let network = &seen.group.spec.network_ref.name;
     match seen.network {
         Ok(()) => Desired::new(condition::ACCEPTED, true, reason::ACCEPTED),
-        Err(problem @ NotUsable::NotFound) => Desired::new(condition::ACCEPTED, false, problem.reason())
-            .message(format!("there is no Network {network} in this namespace: create it, or the group makes no proxies")),
+        Err(problem @ NotUsable::NotFound) => Desired::new(condition::ACCEPTED, false, problem.reason()).message(
+            format!("there is no Network {network} in this namespace: create it, or the group makes no proxies"),
+        ),
         Err(problem @ NotUsable::NotAccepted) => Desired::new(condition::ACCEPTED, false, problem.reason())
             .message(format!("Network {network} is not accepted: see its own conditions")),
     }
@@ -135,7 +136,8 @@ fn enforced(seen: &Observed) -> Desired {
 
 /// An edit of the group is announced by the webhook; a changed overlay or default of the Network passes nobody.
 fn contents(seen: &Observed) -> Desired {
-    let outdated = seen.pods.iter().filter(|sight| sight.alive() && sight.outdated(seen.desired_hash.as_deref())).count();
+    let outdated =
+        seen.pods.iter().filter(|sight| sight.alive() && sight.outdated(seen.desired_hash.as_deref())).count();
     if outdated == 0 {
         return Desired::new(condition::CONFIG_CHANGED, false, reason::CONFIG_CURRENT);
     }
@@ -176,10 +178,7 @@ fn flank(status: &mut ProxyGroupStatus, desired: Desired, now: Timestamp, events
 }
 
 /// Each try to make a pod names another pod, in quotes: that alone is no news.
-fn same_but_for_a_name(
-    current: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition,
-    desired: &Desired,
-) -> bool {
+fn same_but_for_a_name(current: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, desired: &Desired) -> bool {
     let nameless = |message: &str| match message.splitn(3, '"').collect::<Vec<_>>().as_slice() {
         [before, _, after] => format!("{before}\"\"{after}"),
         _ => message.to_owned(),
@@ -204,7 +203,12 @@ pub(super) enum Write {
 }
 
 /// Counts alone wait for others of their kind; everything else is written at once.
-pub(super) fn when(current: Option<&ProxyGroupStatus>, next: &ProxyGroupStatus, last: Option<Timestamp>, now: Timestamp) -> Write {
+pub(super) fn when(
+    current: Option<&ProxyGroupStatus>,
+    next: &ProxyGroupStatus,
+    last: Option<Timestamp>,
+    now: Timestamp,
+) -> Write {
     let nothing = ProxyGroupStatus::default();
     let current = current.unwrap_or(&nothing);
     if current == next {

@@ -66,10 +66,7 @@ mod tests {
             "playerLimit": 7, "motd": "a \"b\": §c\nd", "onlineMode": false
         }))
         .unwrap();
-        assert_eq!(
-            text(&proxy_config(&group)),
-            "motd: \"a \\\"b\\\": §c\\nd\"\nonlineMode: false\nplayerLimit: 7\n"
-        );
+        assert_eq!(text(&proxy_config(&group)), "motd: \"a \\\"b\\\": §c\\nd\"\nonlineMode: false\nplayerLimit: 7\n");
     }
 
     #[test]

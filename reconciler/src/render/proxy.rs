@@ -1,8 +1,6 @@
 //! Pods of proxies.
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, Pod, PodSecurityContext, PodSpec, Probe, TCPSocketAction,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, PodSpec, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -53,9 +51,8 @@ fn spec(name: &str, group: &ProxyGroup, network: &Network, endpoint: &str) -> Po
     let overlay = group.spec.config_overlay.as_ref().map(|overlay| overlay.name.as_str());
     let config = object::proxy_config(&group.name_any());
     let expose = &group.spec.expose;
-    let host_port = (expose.kind == ExposeType::HostPort)
-        .then(|| expose.host_port.as_ref().map(|block| block.port))
-        .flatten();
+    let host_port =
+        (expose.kind == ExposeType::HostPort).then(|| expose.host_port.as_ref().map(|block| block.port)).flatten();
     let ready = ContainerPort {
         name: Some(port::READY_NAME.to_owned()),
         container_port: port::READY,

@@ -94,23 +94,17 @@ pub fn same_service(found: &Object, desired: &Object) -> bool {
 /// Where players connect; empty until a proxy can take them. `pods` are the group's, `service` is what is there.
 ///
 /// Something is shown only once a pod is ready on a node with an address: before that it would lead nowhere.
-pub fn address<'a>(
-    expose: &Expose,
-    service: Option<&Object>,
-    pods: impl IntoIterator<Item = &'a PodView>,
-) -> String {
+pub fn address<'a>(expose: &Expose, service: Option<&Object>, pods: impl IntoIterator<Item = &'a PodView>) -> String {
     let mut ready = pods.into_iter().filter(|pod| pod.is_ready() && !pod.is_terminating());
     let Some(node) = ready.find_map(|pod| pod.status.host_ip.as_deref()) else {
         return String::new();
     };
     match expose.kind {
-        ExposeType::LoadBalancer => service.and_then(balancer).map(|host| join(host, port::MINECRAFT)).unwrap_or_default(),
-        ExposeType::NodePort => {
-            expose.node_port.as_ref().map(|block| join(node, block.port)).unwrap_or_default()
+        ExposeType::LoadBalancer => {
+            service.and_then(balancer).map(|host| join(host, port::MINECRAFT)).unwrap_or_default()
         }
-        ExposeType::HostPort => {
-            expose.host_port.as_ref().map(|block| join(node, block.port)).unwrap_or_default()
-        }
+        ExposeType::NodePort => expose.node_port.as_ref().map(|block| join(node, block.port)).unwrap_or_default(),
+        ExposeType::HostPort => expose.host_port.as_ref().map(|block| join(node, block.port)).unwrap_or_default(),
         ExposeType::ClusterIP => expose.cluster_ip.as_ref().map(|block| block.address.clone()).unwrap_or_default(),
     }
 }

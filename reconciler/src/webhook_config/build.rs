@@ -162,99 +162,56 @@ mod tests {
             ca_bundle: "PEM".into(),
             target,
             namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
-            owner: Some(OwnerReference {
-                name: "spawnery-operator".into(),
-                uid: "u".into(),
-                ..Default::default()
-            }),
+            owner: Some(OwnerReference { name: "spawnery-operator".into(), uid: "u".into(), ..Default::default() }),
             operator_namespace: "ops".into(),
         }
     }
 
     fn service() -> Target {
-        Target::Service {
-            namespace: "ops".into(),
-        }
+        Target::Service { namespace: "ops".into() }
     }
 
     fn typed(registration: &Registration) -> (ValidatingWebhookConfiguration, MutatingWebhookConfiguration) {
         let validating = serde_json::from_value(validating(registration)).expect("a configuration");
-        (
-            validating,
-            serde_json::from_value(mutating(registration)).expect("a configuration"),
-        )
+        (validating, serde_json::from_value(mutating(registration)).expect("a configuration"))
     }
 
     /// Name and failure policy of each webhook; what a wrong policy costs is in design §5.
     #[test]
     fn only_our_own_objects_fail_closed() {
         let (validating, mutating) = typed(&registration(&["game"], service()));
-        let validating = validating
-            .webhooks
-            .unwrap_or_default()
-            .into_iter()
-            .map(|hook| (hook.name, hook.failure_policy));
-        let mutating = mutating
-            .webhooks
-            .unwrap_or_default()
-            .into_iter()
-            .map(|hook| (hook.name, hook.failure_policy));
-        let policies: Vec<_> = validating
-            .chain(mutating)
-            .map(|(name, policy)| (name, policy.unwrap_or_default()))
-            .collect();
+        let validating =
+            validating.webhooks.unwrap_or_default().into_iter().map(|hook| (hook.name, hook.failure_policy));
+        let mutating = mutating.webhooks.unwrap_or_default().into_iter().map(|hook| (hook.name, hook.failure_policy));
+        let policies: Vec<_> =
+            validating.chain(mutating).map(|(name, policy)| (name, policy.unwrap_or_default())).collect();
         let want = [
             ("evictions.spawnery.cloud", "Ignore"),
             ("objects.spawnery.cloud", "Fail"),
             ("deletes.spawnery.cloud", "Ignore"),
             ("pods.spawnery.cloud", "Ignore"),
         ];
-        assert_eq!(
-            policies,
-            want.map(|(name, policy)| (name.to_owned(), policy.to_owned()))
-        );
+        assert_eq!(policies, want.map(|(name, policy)| (name.to_owned(), policy.to_owned())));
     }
 
     #[test]
     fn evictions_and_pods_are_limited_to_the_namespaces_that_count() {
         let (validating, mutating) = typed(&registration(&["b", "a"], service()));
-        let first = validating
-            .webhooks
-            .unwrap_or_default()
-            .into_iter()
-            .next()
-            .expect("evictions come first");
+        let first = validating.webhooks.unwrap_or_default().into_iter().next().expect("evictions come first");
         let pods = mutating.webhooks.unwrap_or_default().into_iter().next().expect("pods");
         for selector in [first.namespace_selector, pods.namespace_selector] {
-            let terms = selector
-                .and_then(|selector| selector.match_expressions)
-                .unwrap_or_default();
-            let terms: Vec<_> = terms
-                .into_iter()
-                .map(|term| (term.key, term.operator, term.values))
-                .collect();
+            let terms = selector.and_then(|selector| selector.match_expressions).unwrap_or_default();
+            let terms: Vec<_> = terms.into_iter().map(|term| (term.key, term.operator, term.values)).collect();
             let values = Some(vec!["a".to_owned(), "b".to_owned()]);
-            assert_eq!(
-                terms,
-                [("kubernetes.io/metadata.name".to_owned(), "In".to_owned(), values)]
-            );
+            assert_eq!(terms, [("kubernetes.io/metadata.name".to_owned(), "In".to_owned(), values)]);
         }
     }
 
     #[test]
     fn without_networks_no_pod_or_eviction_matches() {
         let (validating, mutating) = typed(&registration(&[], service()));
-        let names: Vec<_> = validating
-            .webhooks
-            .unwrap_or_default()
-            .into_iter()
-            .map(|hook| hook.name)
-            .collect();
-        assert_eq!(
-            names,
-            ["objects.spawnery.cloud", "deletes.spawnery.cloud"],
-            "an empty In is refused by Kubernetes"
-        );
+        let names: Vec<_> = validating.webhooks.unwrap_or_default().into_iter().map(|hook| hook.name).collect();
+        assert_eq!(names, ["objects.spawnery.cloud", "deletes.spawnery.cloud"], "an empty In is refused by Kubernetes");
         assert_eq!(mutating.webhooks.unwrap_or_default().len(), 0);
     }
 
@@ -267,25 +224,11 @@ mod tests {
         #[case] service: Option<(&str, &str, i32)>,
     ) {
         let (validating, _) = typed(&registration(&["a"], target));
-        let config = validating
-            .webhooks
-            .unwrap_or_default()
-            .into_iter()
-            .next()
-            .expect("a webhook")
-            .client_config;
+        let config = validating.webhooks.unwrap_or_default().into_iter().next().expect("a webhook").client_config;
         assert_eq!(config.url.as_deref(), url);
-        let found = config.service.map(|found| {
-            (
-                found.namespace,
-                found.path.unwrap_or_default(),
-                found.port.unwrap_or(443),
-            )
-        });
-        assert_eq!(
-            found,
-            service.map(|(namespace, path, port)| (namespace.to_owned(), path.to_owned(), port))
-        );
+        let found =
+            config.service.map(|found| (found.namespace, found.path.unwrap_or_default(), found.port.unwrap_or(443)));
+        assert_eq!(found, service.map(|(namespace, path, port)| (namespace.to_owned(), path.to_owned(), port)));
         assert_eq!(config.ca_bundle.map(|bundle| bundle.0), Some(b"PEM".to_vec()));
     }
 
@@ -301,12 +244,8 @@ mod tests {
     fn our_cluster_role_owns_it() {
         let (validating, mutating) = typed(&registration(&["a"], service()));
         for meta in [validating.metadata, mutating.metadata] {
-            let owners: Vec<_> = meta
-                .owner_references
-                .unwrap_or_default()
-                .into_iter()
-                .map(|owner| owner.name)
-                .collect();
+            let owners: Vec<_> =
+                meta.owner_references.unwrap_or_default().into_iter().map(|owner| owner.name).collect();
             assert_eq!(owners, ["spawnery-operator"]);
         }
     }

@@ -11,16 +11,11 @@ fn main() -> Result<()> {
     let end = args.next().context("usage: doomed panic|exit|wait")?;
     // As in a test binary: the cluster is started on a thread, by a runtime, that both end before the process does.
     let test = std::thread::spawn(move || -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
         let cluster = runtime.block_on(Cluster::shared())?;
         drop(runtime);
         let mut out = std::io::stdout();
-        writeln!(out, "{}", cluster.directory().display())
-            .and_then(|()| out.flush())
-            .context("nobody listens")?;
+        writeln!(out, "{}", cluster.directory().display()).and_then(|()| out.flush()).context("nobody listens")?;
         match end.as_str() {
             "panic" => std::panic::resume_unwind(Box::new("as asked")),
             "exit" => std::process::exit(0),
@@ -31,8 +26,6 @@ fn main() -> Result<()> {
             other => bail!("{other:?} is not panic, exit or wait"),
         }
     });
-    let Ok(result) = test.join() else {
-        bail!("the thread panicked")
-    };
+    let Ok(result) = test.join() else { bail!("the thread panicked") };
     result
 }

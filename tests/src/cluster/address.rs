@@ -33,15 +33,9 @@ impl Network {
         candidates.shuffle(&mut rand::rng());
         let mut claims = candidates.into_iter().filter_map(|second| {
             let claim = TcpListener::bind((Ipv4Addr::new(127, second, 255, 254), CLAIM_PORT)).ok()?;
-            Some(Self {
-                second,
-                next: AtomicU8::new(2),
-                _claim: claim,
-            })
+            Some(Self { second, next: AtomicU8::new(2), _claim: claim })
         });
-        claims
-            .next()
-            .context("no network 127.X.0.0/16 is free: are 254 clusters running?")
+        claims.next().context("no network 127.X.0.0/16 is free: are 254 clusters running?")
     }
 
     /// The control plane's address.
@@ -52,9 +46,8 @@ impl Network {
     /// An address that nobody else was given, for a process that stands beside the cluster.
     pub fn free_address(&self) -> Ipv4Addr {
         // Wraps after 250; by then the first ones are long gone, and a port that is still taken says so.
-        let last = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-            Some(if n < 253 { n + 1 } else { 2 })
-        });
+        let last =
+            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(if n < 253 { n + 1 } else { 2 }));
         Ipv4Addr::new(127, self.second, 255, last.unwrap_or(2))
     }
 

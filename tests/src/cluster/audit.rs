@@ -94,11 +94,7 @@ impl Event {
 
     /// Each request has one event that counts: its start for a watch, as it may not end, and the answer for others.
     fn counts(&self) -> bool {
-        let counted = if self.verb == "watch" {
-            "ResponseStarted"
-        } else {
-            "ResponseComplete"
-        };
+        let counted = if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         self.stage == counted
     }
 }
@@ -122,14 +118,12 @@ impl Audit {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).context("could not open the audit log"),
         };
-        file.seek(SeekFrom::Start(since.0))
-            .context("could not find the mark in the audit log")?;
+        file.seek(SeekFrom::Start(since.0)).context("could not find the mark in the audit log")?;
         file.read_to_string(&mut text).context("could not read the audit log")?;
         // The last line may be half written.
         let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-        let events = whole
-            .lines()
-            .map(|line| serde_json::from_str(line).with_context(|| format!("not an event: {line}")));
+        let events =
+            whole.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not an event: {line}")));
         let events: Vec<Event> = events.collect::<Result<_>>()?;
         Ok(events.into_iter().filter(Event::counts).collect())
     }
@@ -138,10 +132,7 @@ impl Audit {
     pub fn requests(&self, user: &str, since: Mark) -> Result<Requests> {
         let mut requests = Requests::default();
         for event in self.events(since)?.iter().filter(|event| event.user() == user) {
-            *requests
-                .counts
-                .entry((event.verb.clone(), event.resource()))
-                .or_default() += 1;
+            *requests.counts.entry((event.verb.clone(), event.resource())).or_default() += 1;
         }
         Ok(requests)
     }
@@ -161,26 +152,17 @@ impl Requests {
 
     /// All but watches: those last, so their number says how often somebody had to start again.
     pub fn total_without_watches(&self) -> u64 {
-        self.counts
-            .iter()
-            .filter(|((verb, _), _)| verb != "watch")
-            .map(|(_, count)| count)
-            .sum()
+        self.counts.iter().filter(|((verb, _), _)| verb != "watch").map(|(_, count)| count).sum()
     }
 
     /// Those with this verb and resource (`pods`, `pods/status`).
     pub fn of(&self, verb: &str, resource: &str) -> u64 {
-        self.counts
-            .get(&(verb.to_owned(), resource.to_owned()))
-            .copied()
-            .unwrap_or_default()
+        self.counts.get(&(verb.to_owned(), resource.to_owned())).copied().unwrap_or_default()
     }
 
     /// Each verb and resource with its count.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        self.counts
-            .iter()
-            .map(|((verb, resource), &count)| (verb.as_str(), resource.as_str(), count))
+        self.counts.iter().map(|((verb, resource), &count)| (verb.as_str(), resource.as_str(), count))
     }
 }
 
@@ -189,9 +171,7 @@ impl fmt::Display for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<_> = self.iter().collect();
         lines.sort_by_key(|&(_, _, count)| std::cmp::Reverse(count));
-        lines
-            .iter()
-            .try_for_each(|(verb, resource, count)| writeln!(f, "{count:>8} {verb} {resource}"))
+        lines.iter().try_for_each(|(verb, resource, count)| writeln!(f, "{count:>8} {verb} {resource}"))
     }
 }
 
@@ -210,8 +190,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let audit = Audit::new(file.path().to_owned());
         let pods = r#","objectRef":{"resource":"pods","subresource":"status","apiVersion":"v1"}"#;
-        file.write_all(line("a", "ResponseComplete", "patch", pods).as_bytes())
-            .unwrap();
+        file.write_all(line("a", "ResponseComplete", "patch", pods).as_bytes()).unwrap();
         let mark = audit.mark().unwrap();
         for (user, stage, verb, rest) in [
             ("a", "ResponseComplete", "patch", pods),

@@ -25,17 +25,12 @@ impl Authority {
     /// Makes a new authority.
     pub fn create() -> Result<Self> {
         let mut params = params(&[])?;
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, "spawnery-test-cluster");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "spawnery-test-cluster");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().context("could not make the CA's key")?;
         let pem = params.self_signed(&key).context("could not sign the CA")?.pem();
-        Ok(Self {
-            issuer: Issuer::new(params, key),
-            pem,
-        })
+        Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
     /// The authority's certificate.
@@ -46,15 +41,11 @@ impl Authority {
     /// A certificate for a server at `addresses` that also answers to `names`.
     pub fn issue(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Leaf> {
         let mut params = params(names)?;
-        params
-            .subject_alt_names
-            .extend(addresses.iter().map(|&ip| rcgen::SanType::IpAddress(IpAddr::V4(ip))));
+        params.subject_alt_names.extend(addresses.iter().map(|&ip| rcgen::SanType::IpAddress(IpAddr::V4(ip))));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().context("could not make a key")?;
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .context("could not sign a certificate")?;
+        let certificate = params.signed_by(&key, &self.issuer).context("could not sign a certificate")?;
         Ok(Leaf { certificate, key })
     }
 }
@@ -74,9 +65,7 @@ impl Leaf {
     pub fn server_config(&self) -> Result<rustls::ServerConfig> {
         let chain: Vec<CertificateDer<'static>> = vec![self.certificate.der().clone()];
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
-        let config = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, key);
+        let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
         let mut config = config.context("could not use the certificate")?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)

@@ -46,9 +46,7 @@ impl Cluster {
     /// Applies manifests on the server's side, which must be accepted, as admin. For objects that are too long for the
     /// annotation that kubectl otherwise leaves.
     pub async fn apply_server_side(&self, manifests: &str) -> Result<()> {
-        let kubectl = self
-            .kubectl_launch(&self.kubeconfig())
-            .args(["apply", "--server-side", "-f", "-"]);
+        let kubectl = self.kubectl_launch(&self.kubeconfig()).args(["apply", "--server-side", "-f", "-"]);
         run(&kubectl, Some(manifests), COMMAND_LIMIT).await?.stdout().map(drop)
     }
 

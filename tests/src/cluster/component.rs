@@ -23,13 +23,7 @@ pub enum Component {
 
 impl Component {
     /// All of them, in the order in which they start.
-    pub const ALL: [Self; 5] = [
-        Self::Etcd,
-        Self::ApiServer,
-        Self::ControllerManager,
-        Self::Scheduler,
-        Self::Kwok,
-    ];
+    pub const ALL: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
 
     /// The name of the program and of the log file.
     pub fn name(self) -> &'static str {
@@ -76,12 +70,7 @@ pub(super) fn write_files(layout: &Layout) -> Result<()> {
         let path = layout.file(name);
         std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
     };
-    let names = [
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "localhost",
-    ];
+    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
     let leaf = layout.authority.issue(&names, &[layout.network.control_plane()])?;
     let (private, public) = super::authority::token_keys()?;
     write("ca.crt", layout.authority.pem())?;
@@ -92,17 +81,11 @@ pub(super) fn write_files(layout: &Layout) -> Result<()> {
     write("audit-policy.yaml", AUDIT_POLICY)?;
     write("stages.yaml", include_str!("../../kubernetes/stages.yaml"))?;
     let mut tokens = String::new();
-    let users = Component::ALL
-        .into_iter()
-        .filter_map(|component| Some((component.name(), component.user()?)));
+    let users = Component::ALL.into_iter().filter_map(|component| Some((component.name(), component.user()?)));
     for (file, user) in users.chain([(ADMIN, ADMIN)]) {
         let token = format!("{:032x}", rand::random::<u128>());
         // kwok has no role of its own, as it stands for everything that a node does.
-        let groups = if matches!(user, ADMIN | "kwok") {
-            "system:masters"
-        } else {
-            ""
-        };
+        let groups = if matches!(user, ADMIN | "kwok") { "system:masters" } else { "" };
         tokens.extend([&*token, ",", user, ",", user, ",\"", groups, "\"\n"]);
         kubeconfig::write(&layout.kubeconfig(file), &layout.url(), &layout.file("ca.crt"), &token)?;
     }
@@ -152,28 +135,15 @@ pub(super) fn launch(component: Component, binaries: &Binaries, layout: &Layout)
             .arg(format!("--audit-log-path={}", layout.audit_log().display()))
             // Never rotate: counts look back into the whole file.
             .arg("--audit-log-maxsize=100000")
-            .args([
-                "--service-account-issuer=https://kubernetes.default.svc",
-                "--authorization-mode=Node,RBAC",
-            ])
-            .args([
-                "--service-cluster-ip-range=10.96.0.0/16",
-                "--endpoint-reconciler-type=none",
-            ])
+            .args(["--service-account-issuer=https://kubernetes.default.svc", "--authorization-mode=Node,RBAC"])
+            .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
             .args(["--allow-privileged", "--enable-aggregator-routing"]),
         Component::ControllerManager => binaries
             .component("kube-controller-manager")
-            .arg(format!(
-                "--kubeconfig={}",
-                layout.kubeconfig("kube-controller-manager").display()
-            ))
+            .arg(format!("--kubeconfig={}", layout.kubeconfig("kube-controller-manager").display()))
             .arg(file("root-ca-file", "ca.crt"))
             .arg(file("service-account-private-key-file", "tokens.key"))
-            .args([
-                "--use-service-account-credentials",
-                "--leader-elect=false",
-                "--secure-port=0",
-            ])
+            .args(["--use-service-account-credentials", "--leader-elect=false", "--secure-port=0"])
             // The default of 20 a second delays ServiceAccounts by seconds.
             .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
             // Endpoints may not hold loopback addresses, and pods have no others here.

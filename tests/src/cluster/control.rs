@@ -56,9 +56,7 @@ impl Cluster {
         let leases: Api<Lease> = Api::namespaced(self.client().await?, "kube-node-lease");
         let (how, which) = (DeleteParams::default(), ListParams::default());
         let all = leases.delete_collection(&how, &which);
-        let deleted = tokio::time::timeout(STOP_LIMIT, all)
-            .await
-            .context("the API server does not answer")?;
+        let deleted = tokio::time::timeout(STOP_LIMIT, all).await.context("the API server does not answer")?;
         deleted.context("could not delete the nodes' leases").map(drop)
     }
 
@@ -73,11 +71,7 @@ impl Cluster {
     /// Looks at a component's process: memory, processor time, log.
     pub fn on<T>(&self, component: Component, look: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
         let processes = self.inner.processes.lock();
-        look(
-            processes
-                .get(&component)
-                .with_context(|| format!("{component} does not run"))?,
-        )
+        look(processes.get(&component).with_context(|| format!("{component} does not run"))?)
     }
 
     fn take(&self, component: Component) -> Result<Process> {

@@ -29,9 +29,7 @@ impl Directory {
         std::fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
         // Between making a directory and locking it, it looks abandoned: nobody sweeps meanwhile.
         let entrance = File::create(parent.join("lock")).context("could not make the lock file of all clusters")?;
-        entrance
-            .lock()
-            .context("could not lock the directory of all clusters")?;
+        entrance.lock().context("could not lock the directory of all clusters")?;
         sweep(parent);
         let path = tempfile::Builder::new()
             .prefix("cluster-")
@@ -44,17 +42,8 @@ impl Directory {
             File::create(path.join("keep")).context("could not mark the directory to be kept")?;
         }
         std::fs::create_dir(path.join("log")).context("could not make the log directory")?;
-        let broom = if keep {
-            None
-        } else {
-            Some(broom(&path).context("could not start the broom")?)
-        };
-        Ok(Self {
-            path,
-            keep,
-            broom,
-            _lock: lock,
-        })
+        let broom = if keep { None } else { Some(broom(&path).context("could not start the broom")?) };
+        Ok(Self { path, keep, broom, _lock: lock })
     }
 
     /// The directory.
@@ -88,11 +77,7 @@ fn broom(path: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
     // A group of its own: Ctrl-C is meant for us, and the broom has work after that.
     command.args(["-c", BROOM]).arg(path).process_group(0);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
 /// Removes what an owner left behind whose broom was killed too, or whose machine went down.

@@ -46,28 +46,14 @@ impl Cluster {
     /// A new token and kubeconfig of a ServiceAccount, which must exist.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Identity> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(TOKEN_SECONDS),
-            ..TokenRequestSpec::default()
-        };
-        let request = TokenRequest {
-            spec,
-            ..TokenRequest::default()
-        };
-        let answer = accounts
-            .create_token_request(name, &PostParams::default(), &request)
-            .await;
+        let spec = TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
         let answer = answer.with_context(|| format!("could not get a token of ServiceAccount {namespace}/{name}"))?;
         let token = answer.status.context("a token request without an answer")?.token;
-        let path = self
-            .directory()
-            .join(format!("{namespace}-{name}-{}.kubeconfig", self.serial()));
+        let path = self.directory().join(format!("{namespace}-{name}-{}.kubeconfig", self.serial()));
         kubeconfig::write(&path, &self.url(), &self.ca_file(), &token)?;
-        Ok(Identity {
-            user: format!("system:serviceaccount:{namespace}:{name}"),
-            kubeconfig: path,
-            token,
-        })
+        Ok(Identity { user: format!("system:serviceaccount:{namespace}:{name}"), kubeconfig: path, token })
     }
 
     /// A client that speaks for a ServiceAccount, which must exist.

@@ -34,7 +34,5 @@ pub fn token(path: &Path) -> Result<String> {
     let text = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
     let config: Value = serde_json::from_slice(&text).with_context(|| format!("{} is not ours", path.display()))?;
     let token = config.pointer("/users/0/user/token").and_then(Value::as_str);
-    token
-        .map(str::to_owned)
-        .with_context(|| format!("no token in {}", path.display()))
+    token.map(str::to_owned).with_context(|| format!("no token in {}", path.display()))
 }

@@ -103,18 +103,9 @@ impl Cluster {
         install_crypto();
         let binaries = kubernetes::binaries().await?;
         let directory = Directory::create(&target::directory()?.join("clusters"), config.keep || settings().keep)?;
-        let layout = Layout {
-            authority: Authority::create()?,
-            directory,
-            network: Network::claim()?,
-        };
+        let layout = Layout { authority: Authority::create()?, directory, network: Network::claim()? };
         component::write_files(&layout)?;
-        let inner = Inner {
-            binaries,
-            processes: Mutex::default(),
-            serial: 0.into(),
-            layout,
-        };
+        let inner = Inner { binaries, processes: Mutex::default(), serial: 0.into(), layout };
         let cluster = Self { inner: Arc::new(inner) };
         cluster
             .come_up(&config)
@@ -126,10 +117,7 @@ impl Cluster {
     /// The cluster that the tests of one binary share: started by the first, ended with the process.
     pub async fn shared() -> Result<Self> {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
-        SHARED
-            .get_or_try_init(|| Self::start(ClusterConfig::default()))
-            .await
-            .cloned()
+        SHARED.get_or_try_init(|| Self::start(ClusterConfig::default())).await.cloned()
     }
 
     async fn come_up(&self, config: &ClusterConfig) -> Result<()> {
@@ -171,11 +159,7 @@ impl Cluster {
 
     fn all_running(&self) -> Result<()> {
         for (component, process) in &*self.inner.processes.lock() {
-            ensure!(
-                process.is_running(),
-                "{component} has ended: {:?}",
-                process.exit_status()
-            );
+            ensure!(process.is_running(), "{component} has ended: {:?}", process.exit_status());
         }
         Ok(())
     }
@@ -232,12 +216,8 @@ impl Cluster {
 
     /// The ends of all logs: so many lines of each, and a few of what the cluster's own components say.
     pub fn log_tails(&self, lines: usize) -> String {
-        let mut paths: Vec<PathBuf> = std::fs::read_dir(self.log_dir())
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let mut paths: Vec<PathBuf> =
+            std::fs::read_dir(self.log_dir()).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|end| end == "log"));
         paths.sort();
         let tails = paths.iter().map(|path| {

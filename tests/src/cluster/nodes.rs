@@ -28,16 +28,11 @@ impl Cluster {
             "status": { "allocatable": resources, "capacity": resources },
         }));
         let node: Node = node.context("not a node")?;
-        nodes
-            .create(&PostParams::default(), &node)
-            .await
-            .with_context(|| format!("could not create node {name}"))?;
+        nodes.create(&PostParams::default(), &node).await.with_context(|| format!("could not create node {name}"))?;
         eventually(READY_LIMIT, &format!("node {name} to be Ready"), || async {
             let node = nodes.get(name).await?;
             let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            let ready = conditions
-                .iter()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+            let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
             // A new node is tainted until the controller manager has seen it Ready.
             let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
             let tainted: Vec<String> = taints.into_iter().map(|taint| taint.key).collect();

@@ -63,9 +63,7 @@ impl Cluster {
     pub async fn fault_proxy(&self) -> Result<FaultProxy> {
         let address = self.free_address();
         let server = self.issue(address)?.server_config()?;
-        let listener = TcpListener::bind((address, crate::cluster::API_PORT))
-            .await
-            .context("could not listen")?;
+        let listener = TcpListener::bind((address, crate::cluster::API_PORT)).await.context("could not listen")?;
         let address = listener.local_addr().context("could not read the proxy's address")?;
         let listener = listener.into_std().context("could not hand the listener over")?;
         let shared = Arc::new(Shared {
@@ -80,17 +78,8 @@ impl Cluster {
             .enable_all()
             .build()
             .context("could not start a runtime")?;
-        runtime.spawn(accept(
-            listener,
-            TlsAcceptor::from(Arc::new(server)),
-            Arc::clone(&shared),
-        ));
-        Ok(FaultProxy {
-            address,
-            shared,
-            cluster: self.clone(),
-            runtime: Some(runtime),
-        })
+        runtime.spawn(accept(listener, TlsAcceptor::from(Arc::new(server)), Arc::clone(&shared)));
+        Ok(FaultProxy { address, shared, cluster: self.clone(), runtime: Some(runtime) })
     }
 }
 
@@ -104,10 +93,7 @@ impl FaultProxy {
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
         let token = kubeconfig::token(original)?;
         let name = original.file_stem().context("not a file")?.to_string_lossy();
-        let path = self
-            .cluster
-            .directory()
-            .join(format!("{name}-via-{}.kubeconfig", self.address.ip()));
+        let path = self.cluster.directory().join(format!("{name}-via-{}.kubeconfig", self.address.ip()));
         kubeconfig::write(&path, &self.url(), &self.cluster.ca_file(), &token)?;
         Ok(path)
     }
@@ -157,14 +143,8 @@ fn upstream(ca_pem: &str) -> Result<Upstream> {
     let mut roots = rustls::RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).context("the CA is not PEM")?;
     roots.add(ca).context("the CA is not a certificate")?;
-    let tls = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_only()
-        .enable_http1()
-        .build();
+    let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
@@ -208,11 +188,7 @@ enum Ended {
 }
 
 async fn answer(mut request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answer, Ended> {
-    let asked = Asked::read(
-        request.method(),
-        request.uri().path(),
-        request.uri().query().unwrap_or_default(),
-    );
+    let asked = Asked::read(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
     let (delay, fault) = shared.rules.lock().judge(&asked);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
@@ -223,15 +199,8 @@ async fn answer(mut request: Request<Incoming>, shared: Arc<Shared>) -> Result<A
         Fault::Hang => std::future::pending().await,
         Fault::Status(code) => return refuse(code, &asked).map_err(Ended::Malformed),
     }
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("/", http::uri::PathAndQuery::as_str);
-    let uri = Uri::builder()
-        .scheme("https")
-        .authority(shared.authority.as_str())
-        .path_and_query(target)
-        .build();
+    let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let uri = Uri::builder().scheme("https").authority(shared.authority.as_str()).path_and_query(target).build();
     *request.uri_mut() = uri.map_err(Ended::Malformed)?;
     // These two are about the client's connection to us.
     request.headers_mut().remove(header::CONNECTION);

@@ -29,23 +29,14 @@ impl Asked {
             Some("apis") => parts.next().is_some() && parts.next().is_some(),
             _ => false,
         };
-        let mut asked = Self {
-            path: path.to_owned(),
-            ..Self::default()
-        };
+        let mut asked = Self { path: path.to_owned(), ..Self::default() };
         let rest: Vec<&str> = parts.collect();
         asked.place(&rest);
         if !about_resource || asked.resource.is_empty() {
             method.as_str().to_lowercase().clone_into(&mut asked.verb);
-            return Self {
-                path: asked.path,
-                verb: asked.verb,
-                ..Self::default()
-            };
+            return Self { path: asked.path, verb: asked.verb, ..Self::default() };
         }
-        let watches = query
-            .split('&')
-            .any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
+        let watches = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
         let verb = match (method.as_str(), asked.name.is_empty()) {
             ("GET" | "HEAD", _) if watches => "watch",
             ("GET" | "HEAD", true) => "list",
@@ -94,12 +85,7 @@ mod tests {
         "",
         "patch servers/status/a/s"
     )]
-    #[case::lease(
-        "PUT",
-        "/apis/coordination.k8s.io/v1/namespaces/a/leases/l",
-        "",
-        "update leases//a/l"
-    )]
+    #[case::lease("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", "", "update leases//a/l")]
     #[case::delete("DELETE", "/api/v1/nodes/n", "", "delete nodes//-/n")]
     #[case::delete_all("DELETE", "/api/v1/namespaces/a/pods", "", "deletecollection pods//a/-")]
     #[case::a_namespace("GET", "/api/v1/namespaces/a", "", "get namespaces//a/a")]
@@ -110,20 +96,10 @@ mod tests {
     fn reads(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] want: &str) {
         let asked = Asked::read(&method.parse().unwrap(), path, query);
         let or_dash = |text: &str| {
-            if text.is_empty() {
-                "-".to_owned()
-            } else {
-                text.to_owned()
-            }
+            if text.is_empty() { "-".to_owned() } else { text.to_owned() }
         };
         let (namespace, name) = (or_dash(&asked.namespace), or_dash(&asked.name));
-        assert_eq!(
-            format!(
-                "{} {}/{}/{namespace}/{name}",
-                asked.verb, asked.resource, asked.subresource
-            ),
-            want
-        );
+        assert_eq!(format!("{} {}/{}/{namespace}/{name}", asked.verb, asked.resource, asked.subresource), want);
         assert_eq!(asked.path, path);
     }
 }

@@ -117,10 +117,7 @@ impl Rule {
             && given(&self.subresource, &asked.subresource)
             && given(&self.namespace, &asked.namespace)
             && given(&self.name, &asked.name)
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|start| asked.path.starts_with(start.as_str()))
+            && self.path.as_ref().is_none_or(|start| asked.path.starts_with(start.as_str()))
     }
 }
 
@@ -156,10 +153,7 @@ impl Rules {
 
     /// How many requests a rule was applied to; 0 when it is gone.
     pub fn hits(&self, id: RuleId) -> u64 {
-        self.rules
-            .iter()
-            .find(|(other, ..)| *other == id)
-            .map_or(0, |(_, _, hits)| *hits)
+        self.rules.iter().find(|(other, ..)| *other == id).map_or(0, |(_, _, hits)| *hits)
     }
 
     /// What happens to this request; counts it.

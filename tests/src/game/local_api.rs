@@ -215,7 +215,8 @@ impl LocalApi {
             let unreachable = |source| Error::Unreachable { what: what.clone(), source };
             let answer = self.http.request(request).await.map_err(unreachable)?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), BODY_LIMIT_BYTES).collect().await.map_err(unreadable)?.to_bytes();
+            let body =
+                Limited::new(answer.into_body(), BODY_LIMIT_BYTES).collect().await.map_err(unreadable)?.to_bytes();
             if !status.is_success() {
                 let body = String::from_utf8_lossy(&body).into_owned();
                 return Err(Error::Refused { what: what.clone(), status, body });

@@ -111,7 +111,10 @@ impl Player {
     }
 
     /// A player whose story the task tells.
-    pub(crate) fn tell<F: Future<Output = ()> + Send + 'static>(name: String, task: impl FnOnce(Arc<Story>) -> F) -> Self {
+    pub(crate) fn tell<F: Future<Output = ()> + Send + 'static>(
+        name: String,
+        task: impl FnOnce(Arc<Story>) -> F,
+    ) -> Self {
         let (state, watching) = watch::channel(PlayerState::Joining);
         let story = Arc::new(Story { state, visits: Mutex::default(), leave: Notify::new() });
         let task = tokio::spawn(task(Arc::clone(&story)));
@@ -148,7 +151,12 @@ impl Player {
     ///
     /// # Errors
     /// When it is not after `limit`, or can never be.
-    pub async fn wait_for(&self, limit: Duration, what: &str, wanted: impl Fn(&PlayerState) -> bool) -> Result<PlayerState> {
+    pub async fn wait_for(
+        &self,
+        limit: Duration,
+        what: &str,
+        wanted: impl Fn(&PlayerState) -> bool,
+    ) -> Result<PlayerState> {
         let mut state = self.state.clone();
         let reached = timeout(limit, state.wait_for(|state| wanted(state) || state.is_final())).await;
         let Ok(Ok(reached)) = reached.map(|state| state.map(|state| state.clone())) else {
@@ -230,6 +238,9 @@ impl Story {
     pub(crate) fn ended(&self, why: &str) -> PlayerState {
         let last = self.visits.lock().last().map(|visit| visit.server.clone());
         let why = why.to_owned();
-        last.map_or_else(|| PlayerState::Refused { why: why.clone() }, |server| PlayerState::Lost { server, why: why.clone() })
+        last.map_or_else(
+            || PlayerState::Refused { why: why.clone() },
+            |server| PlayerState::Lost { server, why: why.clone() },
+        )
     }
 }

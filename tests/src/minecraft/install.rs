@@ -49,16 +49,31 @@ impl Installation {
 
     /// A server called `name`.
     pub fn server(&self, name: &str, address: SocketAddr, slots: u32) -> Launch {
-        self.script(name, "server.js").args(["--name", name]).args(listen(address)).args(["--slots", &slots.to_string()])
+        self.script(name, "server.js")
+            .args(["--name", name])
+            .args(listen(address))
+            .args(["--slots", &slots.to_string()])
     }
 
     /// A proxy that follows the agent at `api`.
-    pub fn proxy(&self, name: &str, address: SocketAddr, slots: u32, api: SocketAddr, fallback_groups: &[String]) -> Launch {
+    pub fn proxy(
+        &self,
+        name: &str,
+        address: SocketAddr,
+        slots: u32,
+        api: SocketAddr,
+        fallback_groups: &[String],
+    ) -> Launch {
         let api = format!("http://{api}");
         let groups = fallback_groups.join(",");
-        self.script(name, "proxy.js")
-            .args(listen(address))
-            .args(["--slots", &slots.to_string(), "--api", &api, "--fallback-groups", &groups])
+        self.script(name, "proxy.js").args(listen(address)).args([
+            "--slots",
+            &slots.to_string(),
+            "--api",
+            &api,
+            "--fallback-groups",
+            &groups,
+        ])
     }
 
     pub(super) fn bots(&self) -> PathBuf {
@@ -97,7 +112,8 @@ fn place() -> Result<PathBuf> {
 async fn check_node() -> Result<()> {
     let node = Launch::new("node", "node").arg("--version");
     let version = run(&node, None, VERSION_LIMIT).await?.stdout();
-    let version = version.with_context(|| format!("Minecraft needs Node {NODE_MAJOR} or newer, with npm, on the PATH"))?;
+    let version =
+        version.with_context(|| format!("Minecraft needs Node {NODE_MAJOR} or newer, with npm, on the PATH"))?;
     let major = version.trim().trim_start_matches('v').split('.').next().and_then(|major| major.parse::<u32>().ok());
     ensure!(major >= Some(NODE_MAJOR), "Minecraft needs Node {NODE_MAJOR} or newer, and this is {version}");
     Ok(())

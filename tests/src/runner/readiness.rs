@@ -80,7 +80,10 @@ async fn change(
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the kubelet's stand-in writes when things happened; no decision reads it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kubelet's stand-in writes when things happened; no decision reads it"
+)]
 fn now() -> jiff::Timestamp {
     // Kubernetes' times have no fractions.
     let now = jiff::Timestamp::now();

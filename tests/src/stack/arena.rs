@@ -58,7 +58,9 @@ impl Arena {
             .with_namespace(name, |namespace| async move {
                 let stack = Stack::start(&inside, options).await?;
                 let client = inside.client().await?;
-                test(std::sync::Arc::new(Self { stack, namespace: namespace.name().to_owned(), client })).await
+                let arena = Self { stack, namespace: namespace.name().to_owned(), client };
+                // A whole test is a large future; on the heap it does not enlarge every future around it.
+                Box::pin(test(std::sync::Arc::new(arena))).await
             })
             .await
     }

@@ -24,7 +24,8 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
         let text = fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
         document(&mut manifests, &text);
     }
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": object::OPERATOR_NAMESPACE } });
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": object::OPERATOR_NAMESPACE } });
     document(&mut manifests, &namespace.to_string());
     for component in rbac::Component::ALL {
         let documents = rbac::objects(component, object::OPERATOR_NAMESPACE).documents();

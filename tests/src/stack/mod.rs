@@ -98,7 +98,8 @@ impl Stack {
         let webhooks: Vec<Arc<Replica>> = (1..=options.webhooks)
             .map(|n| Arc::new(Replica::new(cluster, format!("webhook-{n}"), WEBHOOK_PORT)))
             .collect();
-        let agents = Doorway::open(SocketAddr::from((cluster.free_address(), replica::AGENT_PORT)), &reconcilers).await?;
+        let agents =
+            Doorway::open(SocketAddr::from((cluster.free_address(), replica::AGENT_PORT)), &reconcilers).await?;
         let reviews = Doorway::open(SocketAddr::from((cluster.free_address(), WEBHOOK_PORT)), &webhooks).await?;
         let mut flags = options.reconciler_flags;
         let mut doorways = Vec::new();
@@ -173,7 +174,13 @@ impl Stack {
 }
 
 /// What both kinds of process have in common.
-fn common(launch: Launch, log_level: &str, cluster: &Cluster, replica: &Replica, kubeconfig: &std::path::Path) -> Launch {
+fn common(
+    launch: Launch,
+    log_level: &str,
+    cluster: &Cluster,
+    replica: &Replica,
+    kubeconfig: &std::path::Path,
+) -> Launch {
     let at = |port: i32| SocketAddr::new(replica.address().ip(), u16::try_from(port).unwrap_or_default());
     launch
         .arg(format!("--kubeconfig={}", kubeconfig.display()))

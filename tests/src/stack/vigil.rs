@@ -215,12 +215,12 @@ impl Book {
         if before.is_none() {
             self.happens(&name, What::PodCame);
         }
-        if before.map(|(_, occupied)| occupied).unwrap_or_default() != occupied {
+        if before.is_some_and(|(_, occupied)| occupied) != occupied {
             self.happens(&name, if occupied { What::Labelled } else { What::Unlabelled });
         }
     }
 
-    fn note_routes(&mut self, proxy: &str, now: BTreeSet<String>, first: bool) {
+    fn note_routes(&mut self, proxy: &str, now: &BTreeSet<String>, first: bool) {
         let before = self.routed.insert(proxy.to_owned(), now.clone()).unwrap_or_default();
         if first {
             return;
@@ -228,7 +228,7 @@ impl Book {
         for server in now.difference(&before) {
             self.happens(server, What::RoutedBy(proxy.to_owned()));
         }
-        for server in before.difference(&now) {
+        for server in before.difference(now) {
             self.happens(server, What::DroppedBy(proxy.to_owned()));
         }
     }
@@ -278,7 +278,7 @@ fn look(book: &mut Book, arena: &Arena, first: bool) {
         let Some(game) = pod.game() else { continue };
         let Some(proxy) = game.mini_proxy() else { continue };
         let first = first || !book.routed.contains_key(&pod.facts().name);
-        book.note_routes(&pod.facts().name, proxy.servers().into_iter().collect(), first);
+        book.note_routes(&pod.facts().name, &proxy.servers().into_iter().collect(), first);
     }
 }
 
@@ -310,10 +310,10 @@ mod tests {
         let mut book = Book::default();
         book.note_server(&server(true, 2), true);
         book.note_pod(&pod("u1", true), true);
-        book.note_routes("edge-a", BTreeSet::from(["lobby-a".to_owned()]), true);
+        book.note_routes("edge-a", &BTreeSet::from(["lobby-a".to_owned()]), true);
         book.note_server(&server(true, 2), false);
         book.note_pod(&pod("u1", true), false);
-        book.note_routes("edge-a", BTreeSet::from(["lobby-a".to_owned()]), false);
+        book.note_routes("edge-a", &BTreeSet::from(["lobby-a".to_owned()]), false);
         assert_eq!(what(&book), []);
     }
 
@@ -322,9 +322,9 @@ mod tests {
         let mut book = Book::default();
         book.note_server(&server(true, 0), true);
         book.note_pod(&pod("u1", true), true);
-        book.note_routes("edge-a", BTreeSet::from(["lobby-a".to_owned()]), true);
+        book.note_routes("edge-a", &BTreeSet::from(["lobby-a".to_owned()]), true);
         book.note_server(&server(false, 1), false);
-        book.note_routes("edge-a", BTreeSet::new(), false);
+        book.note_routes("edge-a", &BTreeSet::new(), false);
         book.note_pod(&pod("u1", false), false);
         (PODS.gone)(&mut book, "u1");
         book.note_pod(&pod("u2", false), false);

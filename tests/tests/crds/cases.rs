@@ -116,10 +116,26 @@ fn exposes() -> Vec<Case> {
             Accepted,
         ),
         case("host port with its block", json!({"type": "HostPort", "hostPort": {"port": 25565}}), Accepted),
-        case("cluster IP with its block", json!({"type": "ClusterIP", "clusterIP": {"address": "play:25565"}}), Accepted),
-        case("node port without its block", json!({"type": "NodePort"}), ByRule("expose.nodePort is required for type NodePort")),
-        case("host port without its block", json!({"type": "HostPort"}), ByRule("expose.hostPort is required for type HostPort")),
-        case("cluster IP without its block", json!({"type": "ClusterIP"}), ByRule("expose.clusterIP is required for type ClusterIP")),
+        case(
+            "cluster IP with its block",
+            json!({"type": "ClusterIP", "clusterIP": {"address": "play:25565"}}),
+            Accepted,
+        ),
+        case(
+            "node port without its block",
+            json!({"type": "NodePort"}),
+            ByRule("expose.nodePort is required for type NodePort"),
+        ),
+        case(
+            "host port without its block",
+            json!({"type": "HostPort"}),
+            ByRule("expose.hostPort is required for type HostPort"),
+        ),
+        case(
+            "cluster IP without its block",
+            json!({"type": "ClusterIP"}),
+            ByRule("expose.clusterIP is required for type ClusterIP"),
+        ),
         case(
             "a load balancer's block on a node port",
             json!({"type": "NodePort", "nodePort": {"port": 30000}, "loadBalancer": {}}),
@@ -141,7 +157,11 @@ fn exposes() -> Vec<Case> {
             ByRule("expose.clusterIP is only allowed for type ClusterIP"),
         ),
         case("a URL as address", json!({"type": "ClusterIP", "clusterIP": {"address": "tcp://play"}}), ByRule(address)),
-        case("an address with a space", json!({"type": "ClusterIP", "clusterIP": {"address": "play here"}}), ByRule(address)),
+        case(
+            "an address with a space",
+            json!({"type": "ClusterIP", "clusterIP": {"address": "play here"}}),
+            ByRule(address),
+        ),
         case(
             "an empty address",
             json!({"type": "ClusterIP", "clusterIP": {"address": ""}}),
@@ -155,7 +175,14 @@ fn exposes() -> Vec<Case> {
         case(
             "an unknown way",
             json!({"type": "Ingress"}),
-            Refused(&["spec.expose.type", "\"Ingress\"", "\"LoadBalancer\"", "\"NodePort\"", "\"HostPort\"", "\"ClusterIP\""]),
+            Refused(&[
+                "spec.expose.type",
+                "\"Ingress\"",
+                "\"LoadBalancer\"",
+                "\"NodePort\"",
+                "\"HostPort\"",
+                "\"ClusterIP\"",
+            ]),
         ),
         case("an explicit null is nothing", json!({"type": "LoadBalancer", "nodePort": null}), Accepted),
     ]
@@ -176,18 +203,42 @@ fn ephemeral_groups() -> Vec<Case> {
             json!({"drain": {"timeoutSeconds": 5, "moveAfterSeconds": 60, "onDeadline": "Hold"}}),
             Accepted,
         ),
-        case("a drain before it begins", json!({"drain": {"timeoutSeconds": 5, "moveAfterSeconds": -1}}), Refused(&["moveAfterSeconds"])),
+        case(
+            "a drain before it begins",
+            json!({"drain": {"timeoutSeconds": 5, "moveAfterSeconds": -1}}),
+            Refused(&["moveAfterSeconds"]),
+        ),
         case("an update", json!({"update": {"maxUnavailable": 2}}), Accepted),
-        case("nobody may be unavailable", json!({"update": {"maxUnavailable": 0}}), Refused(&["spec.update.maxUnavailable"])),
-        case("an unknown type", json!({"type": "Transient"}), Refused(&["spec.type", "\"Transient\"", "\"Ephemeral\"", "\"Persistent\""])),
-        case("a server for nobody", json!({"maxPlayers": 0}), Refused(&["spec.maxPlayers", "greater than or equal to 1"])),
+        case(
+            "nobody may be unavailable",
+            json!({"update": {"maxUnavailable": 0}}),
+            Refused(&["spec.update.maxUnavailable"]),
+        ),
+        case(
+            "an unknown type",
+            json!({"type": "Transient"}),
+            Refused(&["spec.type", "\"Transient\"", "\"Ephemeral\"", "\"Persistent\""]),
+        ),
+        case(
+            "a server for nobody",
+            json!({"maxPlayers": 0}),
+            Refused(&["spec.maxPlayers", "greater than or equal to 1"]),
+        ),
         case(
             "ephemeral with storage",
             json!({"storage": {"size": "1Gi"}}),
             ByRule("spec.storage is only allowed for type Persistent"),
         ),
-        case("ephemeral with replicas", json!({"replicas": 2}), ByRule("spec.replicas is only allowed for type Persistent")),
-        case("ephemeral without scaling", json!({"scaling": null}), ByRule("spec.scaling is required for type Ephemeral")),
+        case(
+            "ephemeral with replicas",
+            json!({"replicas": 2}),
+            ByRule("spec.replicas is only allowed for type Persistent"),
+        ),
+        case(
+            "ephemeral without scaling",
+            json!({"scaling": null}),
+            ByRule("spec.scaling is required for type Ephemeral"),
+        ),
         case(
             "more at least than at most",
             json!({"scaling": {"minReplicas": 5}}),
@@ -197,7 +248,11 @@ fn ephemeral_groups() -> Vec<Case> {
         case("a mount of a ConfigMap", mount(json!({"configMap": {"name": "c"}})), Accepted),
         case("a mount of a Secret", mount(json!({"secret": {"secretName": "s"}})), Accepted),
         case("a mount of nothing", mount(json!({})), ByRule(one_source)),
-        case("a mount of both", mount(json!({"configMap": {"name": "c"}, "secret": {"secretName": "s"}})), ByRule(one_source)),
+        case(
+            "a mount of both",
+            mount(json!({"configMap": {"name": "c"}, "secret": {"secretName": "s"}})),
+            ByRule(one_source),
+        ),
         case(
             "a relative mount path",
             json!({"mounts": [{"name": "m", "mountPath": "files", "secret": {"secretName": "s"}}]}),
@@ -225,8 +280,16 @@ fn persistent_groups() -> Vec<Case> {
             ByRule("spec.scaling is only allowed for type Ephemeral"),
         ),
         case("persistent with update", json!({"update": {}}), ByRule("spec.update is only allowed for type Ephemeral")),
-        case("persistent without storage", json!({"storage": null}), ByRule("spec.storage is required for type Persistent")),
-        case("persistent without replicas", json!({"replicas": null}), ByRule("spec.replicas is required for type Persistent")),
+        case(
+            "persistent without storage",
+            json!({"storage": null}),
+            ByRule("spec.storage is required for type Persistent"),
+        ),
+        case(
+            "persistent without replicas",
+            json!({"replicas": null}),
+            ByRule("spec.replicas is required for type Persistent"),
+        ),
     ]
 }
 
@@ -235,8 +298,11 @@ fn group_edits() -> Vec<Case> {
     let class = "storage.storageClassName is immutable";
     let classless = with(persistent(), &json!({"storage": {"storageClassName": null}}));
     // Valid as a persistent group in every other respect, so that nothing but the type's own rule refuses it.
-    let turned = with(persistent(), &json!({"type": "Ephemeral", "storage": null, "replicas": null, "scaling": {
-        "minReplicas": 0, "maxReplicas": 1, "spareSlots": 0}}));
+    let turned = with(
+        persistent(),
+        &json!({"type": "Ephemeral", "storage": null, "replicas": null, "scaling": {
+        "minReplicas": 0, "maxReplicas": 1, "spareSlots": 0}}),
+    );
     vec![
         Case {
             name: "another type",

@@ -23,10 +23,11 @@ async fn every_example_is_applied_and_applied_again() -> Result<()> {
         .with_namespace("examples", |ns| async move {
             let mut seen = 0;
             for entry in std::fs::read_dir(folder())? {
-                let file = entry?.path().display().to_string();
-                if !file.ends_with(".yaml") {
+                let path = entry?.path();
+                if path.extension().is_none_or(|extension| extension != "yaml") {
                     continue;
                 }
+                let file = path.display().to_string();
                 let apply = || ns.cluster().kubectl(["apply", "-n", ns.name(), "-f", &file]);
                 let first = apply().await?;
                 ensure!(first.ok() && first.stdout.contains("created"), "{first:?}");
@@ -34,8 +35,10 @@ async fn every_example_is_applied_and_applied_again() -> Result<()> {
                 // kubectl cannot compare `stringData`, which the API server never shows.
                 let mut changed = second.stdout.lines().filter(|line| !line.starts_with("secret/"));
                 ensure!(second.ok() && changed.all(|line| line.ends_with("unchanged")), "{second:?}");
-                let server_side =
-                    ns.cluster().kubectl(["apply", "--server-side", "--force-conflicts", "-n", ns.name(), "-f", &file]).await?;
+                let server_side = ns
+                    .cluster()
+                    .kubectl(["apply", "--server-side", "--force-conflicts", "-n", ns.name(), "-f", &file])
+                    .await?;
                 ensure!(server_side.ok(), "{server_side:?}");
                 seen += 1;
             }

@@ -70,7 +70,19 @@ async fn people_see_columns_and_explanations() -> Result<()> {
                 let ns = ns.clone();
                 async move { ns.cluster().kubectl(["get", what, "-n", ns.name()]).await?.stdout() }
             };
-            let header = |table: String| table.lines().next().map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()).unwrap_or_default();
+            let header = |table: String| {
+                table
+                    .lines()
+                    .next()
+                    .map(|line| {
+                        line.split("  ")
+                            .map(str::trim)
+                            .filter(|word| !word.is_empty())
+                            .map(str::to_owned)
+                            .collect::<Vec<_>>()
+                    })
+                    .unwrap_or_default()
+            };
             ensure!(header(table("mcnet").await?) == ["NAME", "SERVER GROUPS", "PLAYERS", "AGE"]);
             ensure!(header(table("mcproxy").await?) == ["NAME", "PHASE", "READY", "ADDRESS", "PLAYERS", "AGE"]);
             let groups = header(table("mcgroup").await?);

@@ -42,7 +42,7 @@ fn collect(kind: Kind, value: &Value, path: &str, rules: &mut Vec<Rule>) {
                     continue;
                 }
                 for (index, rule) in value.as_array().into_iter().flatten().enumerate() {
-                    let message = rule["message"].as_str().or(rule["messageExpression"].as_str());
+                    let message = rule["message"].as_str().or_else(|| rule["messageExpression"].as_str());
                     let message = message.unwrap_or_default().to_owned();
                     rules.push(Rule { kind, list: path.clone(), index, message });
                 }

@@ -28,7 +28,10 @@ where
 #[case::upper_case("0123456789ABCDEF", false)]
 #[case::no_digits("0123456789abcdeg", false)]
 #[tokio::test]
-async fn a_networks_hash_is_sixteen_digits_or_nothing(#[case] hash: &'static str, #[case] accepted: bool) -> Result<()> {
+async fn a_networks_hash_is_sixteen_digits_or_nothing(
+    #[case] hash: &'static str,
+    #[case] accepted: bool,
+) -> Result<()> {
     in_namespace("hash", Kind::Network, |networks| async move {
         let network = world::object(Kind::Network, GROUP, "production", &spec::network())?;
         networks.create(&PostParams::default(), &network).await?;
@@ -49,7 +52,10 @@ async fn status_is_written_through_its_subresource_alone() -> Result<()> {
         ensure!(stored.data.get("status").is_none(), "{stored:?}");
         let patch = json!({"status": {"phase": "Ready", "players": 3, "slots": 20, "door": "Closing"}});
         let stored = servers.patch_status("lobby-abcd", &PatchParams::default(), &Patch::Merge(patch)).await?;
-        ensure!(stored.data["status"] == json!({"phase": "Ready", "players": 3, "slots": 20, "door": "Closing"}), "{stored:?}");
+        ensure!(
+            stored.data["status"] == json!({"phase": "Ready", "players": 3, "slots": 20, "door": "Closing"}),
+            "{stored:?}"
+        );
         Ok(())
     })
     .await
@@ -90,7 +96,10 @@ async fn defaults_are_filled_in_and_nulls_dropped() -> Result<()> {
         let stored = groups.create(&PostParams::default(), &group).await?;
         let spec = stored.data.get("spec").context("no spec")?;
         ensure!(spec.get("storage").is_none(), "{spec}");
-        ensure!(spec["drain"] == json!({"timeoutSeconds": 60, "moveAfterSeconds": 0, "onDeadline": "Disconnect"}), "{spec}");
+        ensure!(
+            spec["drain"] == json!({"timeoutSeconds": 60, "moveAfterSeconds": 0, "onDeadline": "Disconnect"}),
+            "{spec}"
+        );
         ensure!(spec["update"] == json!({"maxUnavailable": 1, "maxStaleSeconds": 0}), "{spec}");
         ensure!(spec["terminationGracePeriodSeconds"] == 60 && spec["failedRetentionSeconds"] == 3600, "{spec}");
         ensure!(spec["scaling"]["scaleDownStabilizationSeconds"] == 300, "{spec}");

@@ -16,7 +16,7 @@ use crate::cases::Case;
 pub(crate) const GROUP: &str = spawnery_api::names::GROUP;
 
 /// A definition is served within a second or two; beside a build it takes longer.
-const SERVED_LIMIT: Duration = Duration::from_secs(60);
+const SERVED_LIMIT: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {

@@ -42,7 +42,12 @@ impl Lone {
         install(&cluster).await?;
         let address = SocketAddr::from((cluster.free_address(), PORT));
         let authority = Authority::generate(now())?;
-        let lone = Self { process: launch(&cluster, address).await?, address, ca_pem: authority.cert_pem().to_owned(), cluster };
+        let lone = Self {
+            process: launch(&cluster, address).await?,
+            address,
+            ca_pem: authority.cert_pem().to_owned(),
+            cluster,
+        };
         lone.serve_with(&lone.leaf(&authority)?).await?;
         let register = registration(address, authority.cert_pem());
         lone.cluster.apply(&register).await?;
@@ -58,7 +63,11 @@ impl Lone {
 
     /// Writes the webhook's Secret and waits until it is ready.
     pub(crate) async fn serve_with(&self, pair: &Pair) -> Result<()> {
-        let data = [(object::CA_KEY, &self.ca_pem), (object::LEAF_KEY, &pair.cert_pem), (object::LEAF_PRIVATE_KEY, &pair.key_pem)];
+        let data = [
+            (object::CA_KEY, &self.ca_pem),
+            (object::LEAF_KEY, &pair.cert_pem),
+            (object::LEAF_PRIVATE_KEY, &pair.key_pem),
+        ];
         let data: serde_json::Map<String, Value> =
             data.into_iter().map(|(key, pem)| (key.to_owned(), json!(ByteString(pem.as_bytes().to_vec())))).collect();
         let secret = json!({
@@ -158,7 +167,13 @@ pub(crate) async fn patient_client(cluster: &Cluster) -> Result<Client> {
 }
 
 /// Posts an Eviction of `policy/v1` (or what `more` says) and tells what came back.
-pub(crate) async fn evict(client: &Client, namespace: &Namespace, pod: &str, more: &Value, query: &str) -> Result<Answer> {
+pub(crate) async fn evict(
+    client: &Client,
+    namespace: &Namespace,
+    pod: &str,
+    more: &Value,
+    query: &str,
+) -> Result<Answer> {
     let mut eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": { "name": pod, "namespace": namespace.name() },
@@ -167,7 +182,8 @@ pub(crate) async fn evict(client: &Client, namespace: &Namespace, pod: &str, mor
         eviction.extend(more.clone());
     }
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction{query}", namespace.name());
-    let request = Request::post(path).header("content-type", "application/json").body(eviction.to_string().into_bytes())?;
+    let request =
+        Request::post(path).header("content-type", "application/json").body(eviction.to_string().into_bytes())?;
     let response = client.send(request.map(kube::client::Body::from)).await?;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
@@ -216,7 +232,12 @@ async fn launch(cluster: &Cluster, address: SocketAddr) -> Result<Process> {
         .arg(format!("--webhook-bind-address={address}"))
         .arg(format!("--kubeconfig={}", account.kubeconfig().display()))
         .arg(format!("--health-probe-bind-address={}", SocketAddr::new(address.ip(), HEALTH_PORT)))
-        .args(["--metrics-bind-address=0", "--log-level=info,spawnery=debug", "--shutdown-delay=3s", "--shutdown-grace=2s"])
+        .args([
+            "--metrics-bind-address=0",
+            "--log-level=info,spawnery=debug",
+            "--shutdown-delay=3s",
+            "--shutdown-grace=2s",
+        ])
         .log(cluster.log_dir().join("webhook.log"))
         .start()
 }

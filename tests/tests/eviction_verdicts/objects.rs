@@ -46,9 +46,18 @@ async fn broken_groups_are_refused_with_field_value_and_what_is_accepted() -> Re
     lone.cluster
         .with_namespace("broken", async |namespace| {
             let cases = [
-                (proxy_group(namespace.name(), &["lobby", "lobby"]), "spec.routing.fallbackGroups[1]: \"lobby\" stands in the list"),
-                (proxy_group(namespace.name(), &["Lobby"]), "spec.routing.fallbackGroups[0]: \"Lobby\" has a character"),
-                (server_group(namespace.name(), "/etc/spawnery/x"), "spec.mounts[extra].mountPath: \"/etc/spawnery/x\" would hide"),
+                (
+                    proxy_group(namespace.name(), &["lobby", "lobby"]),
+                    "spec.routing.fallbackGroups[1]: \"lobby\" stands in the list",
+                ),
+                (
+                    proxy_group(namespace.name(), &["Lobby"]),
+                    "spec.routing.fallbackGroups[0]: \"Lobby\" has a character",
+                ),
+                (
+                    server_group(namespace.name(), "/etc/spawnery/x"),
+                    "spec.mounts[extra].mountPath: \"/etc/spawnery/x\" would hide",
+                ),
             ];
             for (manifest, want) in cases {
                 let output = lone.cluster.try_apply_dry(&manifest).await?;
@@ -83,10 +92,30 @@ async fn fields_of_the_group_are_the_groups() -> Result<()> {
         .with_namespace("owned", async |namespace| {
             lone.cluster.apply(&server(namespace.name(), false)).await?;
             let output = lone.cluster.try_apply(&server(namespace.name(), true)).await?;
-            ensure!(!output.ok() && output.all().contains("spec.retire belongs to the server's group"), "{}", output.all());
-            let overridden = ["-n", namespace.name(), "annotate", "server.spawnery.cloud", "lobby-abcd", "spawnery.cloud/override=true"];
+            ensure!(
+                !output.ok() && output.all().contains("spec.retire belongs to the server's group"),
+                "{}",
+                output.all()
+            );
+            let overridden = [
+                "-n",
+                namespace.name(),
+                "annotate",
+                "server.spawnery.cloud",
+                "lobby-abcd",
+                "spawnery.cloud/override=true",
+            ];
             ensure!(lone.cluster.kubectl(overridden).await?.ok());
-            let patch = ["-n", namespace.name(), "patch", "mcsrv", "lobby-abcd", "--type=merge", "-p", r#"{"spec":{"retire":true}}"#];
+            let patch = [
+                "-n",
+                namespace.name(),
+                "patch",
+                "mcsrv",
+                "lobby-abcd",
+                "--type=merge",
+                "-p",
+                r#"{"spec":{"retire":true}}"#,
+            ];
             let output = lone.cluster.kubectl(patch).await?;
             ensure!(output.ok(), "{}", output.all());
             Ok(())

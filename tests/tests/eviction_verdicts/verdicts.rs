@@ -23,7 +23,10 @@ fn ensure_refused(answer: &Answer, why: Why) -> Result<()> {
     ensure!(answer.code == 429 && !answer.retry_after, "{answer:?}");
     ensure!(answer.body.pointer("/reason") == Some(&json!("TooManyRequests")), "{answer:?}");
     ensure!(answer.body.pointer("/details/causes/0/reason") == Some(&json!(CAUSE)), "{answer:?}");
-    ensure!(answer.message().contains("evictions.spawnery.cloud") && answer.message().ends_with(why.message()), "{answer:?}");
+    ensure!(
+        answer.message().contains("evictions.spawnery.cloud") && answer.message().ends_with(why.message()),
+        "{answer:?}"
+    );
     Ok(())
 }
 
@@ -47,7 +50,8 @@ async fn an_occupied_pod_is_refused_whatever_the_version_of_the_body_and_recorde
         eventually(LIMIT, "one write for each pod", || async {
             let written = |pod: &str| -> Result<usize> {
                 let events = lone.cluster.audit().events(mark)?;
-                let ours = events.iter().filter(|event| event.namespace() == Some(namespace.name()) && event.verb == "patch");
+                let ours =
+                    events.iter().filter(|event| event.namespace() == Some(namespace.name()) && event.verb == "patch");
                 Ok(ours.filter(|event| event.resource() == "pods/status" && event.name() == Some(pod)).count())
             };
             ensure!(written("other")? == 1, "the later one is not written yet");
@@ -174,7 +178,11 @@ async fn a_forged_stamp_is_corrected() -> Result<()> {
         ensure!(made.labels().get(label::POD_HASH).map(String::as_str) == Some(want.as_str()), "{:?}", made.labels());
         let without = managed("without-inputs", &[(label::POD_HASH, "0000000000000000")]);
         let made = lone.make(&namespace, &without).await?;
-        ensure!(made.labels().get(label::POD_HASH).map(String::as_str) == Some("0000000000000000"), "{:?}", made.labels());
+        ensure!(
+            made.labels().get(label::POD_HASH).map(String::as_str) == Some("0000000000000000"),
+            "{:?}",
+            made.labels()
+        );
         ensure!(made.labels().len() == 5, "{:?}", made.labels());
         Ok(())
     })

@@ -26,8 +26,11 @@ impl Judged for ProxyGroup {
         let resources = inputs::effective_resources(self.spec.resources.as_ref(), network_spec.as_ref());
         let limits = resources.and_then(|resources| resources.limits.as_ref());
         found.extend(memory_limit(limits.is_some_and(|limits| limits.contains_key("memory"))));
-        let others: Vec<PortUse> =
-            stores.all_proxy_groups().iter().map(|group| port_use(group, group.metadata.namespace.as_deref())).collect();
+        let others: Vec<PortUse> = stores
+            .all_proxy_groups()
+            .iter()
+            .map(|group| port_use(group, group.metadata.namespace.as_deref()))
+            .collect();
         found.extend(ports(&port_use(self, Some(namespace)), &others, stores.pod_security(namespace)));
         if let Some(old) = old {
             let old_network = stores.network(namespace, &old.spec.network_ref.name).map(|network| network.spec);

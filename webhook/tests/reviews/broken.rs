@@ -1,10 +1,10 @@
 //! Bodies that are no reviews: a defined answer for each, and no panic for any.
 
+use crate::world::{World, network, pod};
 use axum::body::Body;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::Value;
-use crate::world::{World, network, pod};
 
 const PATHS: [&str; 3] = ["/validate", "/mutate-pods", "/evictions?timeout=400ms"];
 
@@ -86,7 +86,14 @@ fn mangled() -> impl Strategy<Value = Vec<u8>> {
 /// The recorded review with one value replaced by another.
 fn odd_values() -> impl Strategy<Value = Vec<u8>> {
     let replacement = prop_oneof![
-        Just("null"), Just("true"), Just("-1"), Just("1e999"), Just("\"\\u0000\""), Just("[]"), Just("{}"), Just("[[[[]]]]"),
+        Just("null"),
+        Just("true"),
+        Just("-1"),
+        Just("1e999"),
+        Just("\"\\u0000\""),
+        Just("[]"),
+        Just("{}"),
+        Just("[[[[]]]]"),
     ];
     (0_usize..40, replacement).prop_map(|(nth, replacement)| {
         let text = review();

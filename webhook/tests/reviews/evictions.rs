@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::world::{World, eventually, network, pod, recorded};
 use rstest::rstest;
 use serde_json::{Value, json};
 use spawnery_api::names::{annotation, label};
 use spawnery_core::eviction::{CAUSE, DESCHEDULER_PHRASE, Why};
 use tokio::time::Instant;
-use crate::world::{World, eventually, network, pod, recorded};
 
 const OCCUPIED: (&str, &str) = (label::OCCUPIED, "true");
 const SEALED: (&str, &str) = (label::SEALED, "true");
@@ -87,7 +87,8 @@ async fn an_occupied_pod_is_refused_and_recorded(#[case] review: Value) {
     assert_eq!(path, "/api/v1/namespaces/games/pods/lobby-abcd/status");
     assert_eq!(patch["metadata"]["uid"], "uid-lobby-abcd", "no other pod of that name is written to");
     let record: Value =
-        serde_json::from_str(patch["metadata"]["annotations"][annotation::EVICTION_REQUESTED].as_str().unwrap()).unwrap();
+        serde_json::from_str(patch["metadata"]["annotations"][annotation::EVICTION_REQUESTED].as_str().unwrap())
+            .unwrap();
     assert_eq!(record["requester"], review["request"]["userInfo"]["username"]);
     assert!(record["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
 }
@@ -105,7 +106,10 @@ async fn an_occupied_pod_is_refused_and_recorded(#[case] review: Value) {
 async fn these_pass_and_leave_nothing_behind(#[case] review: Value, #[case] decision: &str) {
     let world = World::with(objects()).await;
     let response = world.review("/evictions?timeout=3s", &review).await;
-    assert_eq!((response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()), (Some(true), Some(decision)));
+    assert_eq!(
+        (response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()),
+        (Some(true), Some(decision))
+    );
     settle().await;
     assert_eq!(world.patches(), []);
 }
@@ -165,7 +169,10 @@ async fn the_seal_ends_the_hold() {
     };
     let review = of("empty");
     let (response, ()) = tokio::join!(world.review("/evictions?timeout=3s", &review), sealed);
-    assert_eq!((response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()), (Some(true), Some("sealed")));
+    assert_eq!(
+        (response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()),
+        (Some(true), Some("sealed"))
+    );
     let held = begin.elapsed();
     assert!((Duration::from_millis(80)..Duration::from_millis(120)).contains(&held), "held {held:?}");
 }

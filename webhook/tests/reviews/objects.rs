@@ -56,7 +56,8 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
 }
 
 fn objects() -> Vec<Value> {
-    let mut proxy = pod("edge-abcd", &[(label::ROLE, label::ROLE_PROXY), (label::GROUP, "edge"), (label::OCCUPIED, "true")]);
+    let mut proxy =
+        pod("edge-abcd", &[(label::ROLE, label::ROLE_PROXY), (label::GROUP, "edge"), (label::OCCUPIED, "true")]);
     proxy["metadata"]["uid"] = json!("uid-edge");
     vec![
         network(),
@@ -108,7 +109,11 @@ fn fallbacks(names: &[&str]) -> Value {
 }
 
 fn mounts(name: &str, path: &str) -> Value {
-    with(server_group(), "/spec/mounts", json!([{ "name": name, "mountPath": path, "configMap": { "name": "overlay" } }]))
+    with(
+        server_group(),
+        "/spec/mounts",
+        json!([{ "name": name, "mountPath": path, "configMap": { "name": "overlay" } }]),
+    )
 }
 
 #[rstest]
@@ -125,7 +130,11 @@ fn mounts(name: &str, path: &str) -> Value {
 async fn these_are_rejected_with_field_and_text(#[case] review: Value, #[case] field: &str, #[case] text: &str) {
     let world = World::with(objects()).await;
     let response = world.review("/validate", &review).await;
-    assert_eq!((response["allowed"].as_bool(), response["status"]["code"].as_u64()), (Some(false), Some(422)), "{response}");
+    assert_eq!(
+        (response["allowed"].as_bool(), response["status"]["code"].as_u64()),
+        (Some(false), Some(422)),
+        "{response}"
+    );
     assert_eq!(response["status"]["reason"], "Invalid");
     assert_eq!(response["status"]["details"]["causes"][0]["field"], field);
     let message = response["status"]["message"].as_str().unwrap();
@@ -216,7 +225,10 @@ async fn a_pod_is_stamped_with_what_it_was_made_from(#[case] stamp: Option<Strin
         let patch: k8s_openapi::ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
         json_patch::patch(&mut made, &serde_json::from_slice::<json_patch::Patch>(&patch.0).unwrap()).unwrap();
     }
-    assert_eq!(made["metadata"]["labels"][label::POD_HASH], pod_hash::of_annotation(r#"{"role":"server"}"#).unwrap().as_str());
+    assert_eq!(
+        made["metadata"]["labels"][label::POD_HASH],
+        pod_hash::of_annotation(r#"{"role":"server"}"#).unwrap().as_str()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,5 +236,8 @@ async fn a_managed_pod_without_inputs_is_let_in_as_it_is() {
     let world = World::with(objects()).await;
     let forged = pod("orphan", &[(label::POD_HASH, "0000000000000000")]);
     let response = world.review("/mutate-pods", &create(&forged)).await;
-    assert_eq!((response["allowed"].as_bool(), response.get("patch"), response.get("warnings")), (Some(true), None, None));
+    assert_eq!(
+        (response["allowed"].as_bool(), response.get("patch"), response.get("warnings")),
+        (Some(true), None, None)
+    );
 }

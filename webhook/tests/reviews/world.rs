@@ -145,7 +145,9 @@ async fn answer(server: &Mutex<State>, request: Request<kube::client::Body>) -> 
     }
     let items = server.lock().objects.get(&path).cloned().unwrap_or_default();
     let kind = KINDS.iter().find(|(known, _)| *known == path).map_or("Unknown", |(_, kind)| kind);
-    respond(json!({ "apiVersion": "v1", "kind": format!("{kind}List"), "metadata": { "resourceVersion": "1" }, "items": items }))
+    respond(
+        json!({ "apiVersion": "v1", "kind": format!("{kind}List"), "metadata": { "resourceVersion": "1" }, "items": items }),
+    )
 }
 
 fn respond(body: Value) -> Response<Body> {

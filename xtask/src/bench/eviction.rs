@@ -28,8 +28,6 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const TURNS: u32 = 3;
 /// How many times the empty handler's time the verdict may take.
 const FACTOR: f64 = 3.0;
-/// What the verdict shall take at the 99th percentile, when the machine is quiet.
-const AIM_MILLIS: f64 = 1.0;
 const LOBBIES: u32 = 8;
 const EMPTY_PORT: u16 = 8443;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -68,7 +66,6 @@ pub(super) async fn measure(arena: Arc<Arena>, effort: Effort, report: Report) -
     let bound = FACTOR * millis(&theirs, 99);
     report.add(figure(50));
     report.add(figure(99).at_most(bound));
-    report.add(Figure::new("eviction-verdict/p99-absolute", millis(&ours, 99), "ms").at_most(AIM_MILLIS));
     report.add(Figure::new("eviction-verdict/cpu", (cpu / count.max(1)).as_secs_f64() * 1e6, "us/req"));
     report.add(Figure::new("eviction-verdict/requests", f64::from(count), "count"));
     crowd.ensure_unharmed()

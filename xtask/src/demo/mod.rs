@@ -39,6 +39,10 @@ pub(crate) struct Args {
     ci: bool,
 }
 
+/// What a person who typed the command should know first.
+const WHAT: &str = "A real `kubectl drain` waits for the players of a game server, and goes through when they have left.\n\
+    All of it runs on this machine's loopback and is gone at the end.\n";
+
 /// Runs the demo. An error says what did not go as promised.
 pub(crate) async fn run(args: Args) -> Result<()> {
     // Before anything is started, so that a Ctrl-C during the start ends things in order too.
@@ -62,6 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 async fn play(args: &Args, screen: &Screen) -> Result<()> {
+    screen.note(WHAT);
     let stage = stage::set(args.minecraft, screen).await?;
     let outcome = story::tell(&stage, usize::from(args.players), screen).await;
     screen.close();

@@ -100,7 +100,7 @@ impl Screen {
     }
 
     /// How wide lines may be.
-    pub(crate) fn columns(&self) -> usize {
+    pub(crate) fn columns() -> usize {
         Size::of_terminal().columns
     }
 
@@ -108,8 +108,8 @@ impl Screen {
     pub(crate) fn note(&self, text: &str) {
         let mut state = self.inner.state.lock();
         let erase = state.erase();
-        let wrapped = text.lines().flat_map(|line| wrap(line, self.columns().saturating_sub(2)));
-        let indented: Vec<String> = wrapped.map(|line| format!("  {line}")).collect();
+        let wrapped = text.lines().flat_map(|line| wrap(line, Self::columns().saturating_sub(2)));
+        let indented: Vec<String> = wrapped.map(|line| format!("  {}", line.trim())).collect();
         print(&format!("{erase}{}", lines(&indented)));
     }
 

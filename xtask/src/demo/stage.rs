@@ -82,7 +82,7 @@ pub(crate) async fn set(minecraft: bool, screen: &Screen) -> Result<Stage> {
         }
         None => None,
     };
-    Ok(Stage { cluster, stack, bots })
+    Ok(Stage { bots, stack, cluster })
 }
 
 /// The example as it stands, with what this cluster's administrator adds: servers on one pool of nodes, proxies on

@@ -81,7 +81,7 @@ impl Teller<'_> {
         let said = self.drain.as_ref().map(Drain::said).unwrap_or_default();
         let mut news = changes(&self.last, view);
         news.extend(said.iter().skip(self.said).map(|line| format!("kubectl: {line}")));
-        self.screen.table(table(view, &said, self.screen.columns()), &news);
+        self.screen.table(table(view, &said, Screen::columns()), &news);
         self.said = said.len();
         self.last = view.clone();
     }

@@ -58,6 +58,9 @@ impl Realm {
         match self.door(uid) {
             None | Some(State::Open) => DoorView::Open,
             Some(State::Closing) => DoorView::Closing { waiting_for: self.holders(uid, now) },
+            Some(State::Closed(_)) if self.ledger.last_players(uid) > 0 => {
+                DoorView::Closed { waiting_for: vec!["everybody to leave".to_owned()] }
+            }
             Some(State::Closed(round)) => DoorView::Closed {
                 waiting_for: round
                     .pending

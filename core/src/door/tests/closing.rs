@@ -181,7 +181,7 @@ fn a_server_that_was_never_routable_is_empty_without_reports() {
     assert_eq!(scene.door("t"), "Empty");
     scene.join("t", Role::Server, OURS);
     scene.count("t", 1, 0);
-    assert_eq!(scene.door("t"), "Closed", "unless somebody is counted on it");
+    assert_eq!(scene.door("t"), "Closed: waits for everybody to leave", "unless somebody is counted on it");
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const NAME: &str = "spawnery-operator.spawnery-system.svc";
 
 /// What tests change.
+#[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) hard_deadline: Duration,
     pub(super) idle: Duration,

@@ -148,10 +148,11 @@ fn somebody_joins() {
 }
 
 /// A proxy whose agent nobody has heard, which counts as occupied wherever somebody may be on it.
-fn unheard(conditions: Value) -> Sight {
+fn unheard(conditions: &Value) -> Sight {
     let mut unheard = plain("a");
     let mut pod = (*unheard.pod).clone();
-    pod.status = serde_json::from_value(json!({"phase": "Running", "startTime": ago(60), "conditions": conditions})).unwrap();
+    pod.status =
+        serde_json::from_value(json!({"phase": "Running", "startTime": ago(60), "conditions": conditions})).unwrap();
     unheard.pod = Arc::new(pod);
     unheard.view.ever_connected = false;
     unheard.view.occupied = true;
@@ -165,9 +166,9 @@ fn unheard(conditions: Value) -> Sight {
 #[case::since_when_is_unknown(json!([{"type": "Ready", "status": "False"}]), true)]
 #[case::nobody_says(json!([]), true)]
 fn a_proxy_that_was_never_ready_holds_nobody(#[case] conditions: Value, #[case] occupied: bool) {
-    let by_service = plan(&observed(vec![unheard(conditions.clone()), plain("b")]));
+    let by_service = plan(&observed(vec![unheard(&conditions), plain("b")]));
     assert_eq!(by_service.marks.iter().any(|(pod, marks)| pod.name == "a" && marks.occupied), occupied);
-    let by_node = edit(observed(vec![unheard(conditions), plain("b")]), |group| {
+    let by_node = edit(observed(vec![unheard(&conditions), plain("b")]), |group| {
         group.spec.expose = serde_json::from_value(json!({"type": "HostPort", "hostPort": {"port": 25565}})).unwrap();
     });
     assert!(plan(&by_node).marks.iter().any(|(_, marks)| marks.occupied), "players need no Service there");
@@ -225,7 +226,12 @@ fn an_empty_closed_proxy_is_sealed_and_one_with_players_is_not() {
 
 #[test]
 fn players_who_stay_are_disconnected_at_the_deadline_and_it_is_told() {
-    let late = || with_players(door(sight("a", both(requested(1), &draining(301)), json!({})), DoorView::Closing { waiting_for: vec![] }), 7);
+    let late = || {
+        with_players(
+            door(sight("a", both(requested(1), &draining(301)), json!({})), DoorView::Closing { waiting_for: vec![] }),
+            7,
+        )
+    };
     let over = plan(&observed(vec![late(), plain("b")]));
     assert_eq!(over.seals[0].1, SealReason::Deadline);
     let told = over.events.iter().find(|told| told.reason == "ProxyDrainTimeout").unwrap();
@@ -264,7 +270,11 @@ fn a_departing_node_is_told_once() {
     let seen = observed(vec![leaving, plain("b"), plain("n")]);
     let first = plan(&seen);
     assert_eq!(closed(&first), ["a"]);
-    assert!(first.events.iter().any(|told| told.reason == "NodeDraining" && told.note.contains("node-a")), "{:?}", first.events);
+    assert!(
+        first.events.iter().any(|told| told.reason == "NodeDraining" && told.note.contains("node-a")),
+        "{:?}",
+        first.events
+    );
     let mut marked = sight("a", draining(3), json!({}));
     marked.departing = true;
     let later = plan(&observed(vec![marked, plain("b"), plain("n")]));
@@ -303,9 +313,11 @@ fn a_dead_pod_is_removed_and_replaced() {
 
 #[test]
 fn a_deleted_group_drains_all_and_goes_last() {
-    let deleted = |pods| edit(observed(pods), |group| {
-        group.metadata.deletion_timestamp = serde_json::from_value(json!(ago(1))).unwrap();
-    });
+    let deleted = |pods| {
+        edit(observed(pods), |group| {
+            group.metadata.deletion_timestamp = serde_json::from_value(json!(ago(1))).unwrap();
+        })
+    };
     let draining_group = plan(&deleted(vec![with_players(plain("a"), 2), door(plain("b"), DoorView::Empty)]));
     assert_eq!((draining_group.create, closed(&draining_group)), (0, vec!["a", "b"]));
     assert_eq!(draining_group.finalizer, Finalizer::Keep);

@@ -45,10 +45,7 @@ fn a_proxy() {
     assert_eq!(spec["serviceAccountName"], "spawnery-proxy");
     assert_eq!(spec["automountServiceAccountToken"], false);
     assert_eq!(spec["terminationGracePeriodSeconds"], 300);
-    assert_eq!(
-        spec["securityContext"],
-        json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}})
-    );
+    assert_eq!(spec["securityContext"], json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}));
     let container = &spec["containers"][0];
     assert_eq!((&container["name"], &container["image"]), (&json!("velocity"), &json!("velocity:1")));
     assert_eq!(

@@ -73,7 +73,8 @@ impl Table {
             Some((listed.name.clone(), Entry { address, group: listed.group.clone() }))
         });
         self.servers = entries.collect();
-        self.drains = directory.drains.iter().map(|drain| (drain.from_server.clone(), drain.to_groups.clone())).collect();
+        self.drains =
+            directory.drains.iter().map(|drain| (drain.from_server.clone(), drain.to_groups.clone())).collect();
         self.accepting = directory.accepting;
     }
 
