@@ -36,7 +36,8 @@ pub struct Args {
     /// How long a server may take from its pod's creation to ready.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
     pub startup_deadline: Duration,
-    /// How often a player count alone is written into a Server's status.
+    /// Upstream's; taken so that its command lines work, and not needed: a count is written when it changes, at most
+    /// once a second.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     pub player_status_interval: Duration,
     /// How often orphans are looked for.
@@ -82,8 +83,6 @@ pub struct Config {
     pub report_interval: Duration,
     /// See [`Args::startup_deadline`].
     pub startup_deadline: Duration,
-    /// See [`Args::player_status_interval`].
-    pub player_status_interval: Duration,
     /// See [`Args::orphan_interval`].
     pub orphan_interval: Duration,
     /// See [`Args::agent_session_renew_after`].
@@ -144,7 +143,6 @@ impl Config {
             only_namespace: args.scope.only().map(str::to_owned),
             report_interval: args.report_interval,
             startup_deadline: args.startup_deadline,
-            player_status_interval: args.player_status_interval,
             orphan_interval: args.orphan_interval,
             session_renew_after: renew,
             session_deadline: deadline,
