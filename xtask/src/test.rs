@@ -63,7 +63,7 @@ fn all() -> Result<Vec<Step>> {
         Step::work("deny", self::deny(deny)),
         Step::command("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
         Step::commands("each-crate-alone", alone),
-        Step::command("crds", "cargo run --quiet --package spawnery-api --bin crdgen -- --check"),
+        Step::command("crds", "cargo run --quiet --package spawnery-api --features crdgen --bin crdgen -- --check"),
         Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
         Step::command("cluster", "cargo test --package spawnery-tests"),
