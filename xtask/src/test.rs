@@ -66,6 +66,8 @@ fn all() -> Result<Vec<Step>> {
         Step::command("crds", "cargo run --quiet --package spawnery-api --features crdgen --bin crdgen -- --check"),
         Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
+        // All at once: built one by one by the tests that run them, each would compile its dependencies in its own way.
+        Step::command("binaries", "cargo build --workspace --bins"),
         Step::command("cluster", "cargo test --package spawnery-tests"),
         Step::command("demo", "cargo run --quiet --package xtask -- demo --plain"),
         // Shows that the benches work; figures come from a quiet machine and optimised binaries.
