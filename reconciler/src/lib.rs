@@ -15,6 +15,7 @@ pub mod bootstrap;
 pub mod channel;
 pub mod component;
 pub mod context;
+mod failure;
 pub mod feeds;
 pub mod hub;
 pub mod hub_feed;

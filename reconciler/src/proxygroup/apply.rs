@@ -25,7 +25,8 @@ use spawnery_core::occupancy::SealReason;
 use super::look::Scene;
 use super::plan::{Door, Finalizer, Plan, PodId, Since, Told};
 use super::status::{self, Write};
-use super::{ProxyGroupError, Shared, create};
+use super::{Shared, create};
+use crate::failure::Failure;
 use crate::{render, seal};
 
 /// How soon to look again at what another part is about to change.
@@ -40,7 +41,7 @@ pub(super) enum Done {
 }
 
 /// Carries a plan out, or a first part of it.
-pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, ProxyGroupError> {
+pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, Failure> {
     match plan.finalizer {
         Finalizer::Keep => {}
         Finalizer::Add => return add_finalizer(shared, scene).await,
@@ -78,7 +79,7 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
 }
 
 /// Closing comes before its annotation, opening after it: what is written is never more open than the door.
-async fn doors(shared: &Shared, scene: &Scene, doors: &[Door]) -> Result<(), ProxyGroupError> {
+async fn doors(shared: &Shared, scene: &Scene, doors: &[Door]) -> Result<(), Failure> {
     for Door { pod, open, since } in doors {
         let uid = PodUid::from(pod.uid.as_str());
         if !*open {
@@ -100,7 +101,7 @@ async fn doors(shared: &Shared, scene: &Scene, doors: &[Door]) -> Result<(), Pro
 }
 
 /// The objects around the pods.
-async fn objects(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> {
+async fn objects(shared: &Shared, scene: &Scene) -> Result<(), Failure> {
     let (ctx, group) = (&shared.ctx, &scene.observed.group);
     let config = render::proxy_config(group);
     let found = ctx.feeds.config_maps.get(&scene.namespace, &config.name_any());
@@ -115,7 +116,7 @@ async fn objects(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> 
     service(shared, scene).await
 }
 
-async fn service(shared: &Shared, scene: &Scene) -> Result<(), ProxyGroupError> {
+async fn service(shared: &Shared, scene: &Scene) -> Result<(), Failure> {
     let (group, found) = (&scene.observed.group, scene.observed.service.as_deref());
     match render::service(group) {
         render::Service::Wanted(desired) => {
@@ -149,7 +150,7 @@ async fn take_back_annotations(
     scene: &Scene,
     found: &Service,
     desired: &Service,
-) -> Result<(), ProxyGroupError> {
+) -> Result<(), Failure> {
     let recorded = found.annotations().get(annotation::EXPOSE_ANNOTATIONS).map(String::as_str).unwrap_or_default();
     let mut gone: serde_json::Map<String, Value> = recorded
         .split(',')
@@ -165,22 +166,22 @@ async fn take_back_annotations(
     let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let patch = json!({"metadata": {"uid": found.uid(), "annotations": gone}});
     let written = shared.ctx.write(api.patch(&scene.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-    written.map(drop).map_err(ProxyGroupError::call("take back annotations of the Service"))
+    written.map(drop).map_err(Failure::call("take back annotations of the Service"))
 }
 
-async fn delete_service(shared: &Shared, scene: &Scene, found: &Service) -> Result<(), ProxyGroupError> {
+async fn delete_service(shared: &Shared, scene: &Scene, found: &Service) -> Result<(), Failure> {
     let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let preconditions = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
     let params = DeleteParams::default().preconditions(preconditions);
     match shared.ctx.write(api.delete(&scene.name, &params)).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        Err(source) => Err(ProxyGroupError::Call { what: "delete the Service", source }),
+        Err(source) => Err(Failure::Call { what: "delete the Service", source }),
     }
 }
 
 /// Applies an object that is ours. Forced: somebody else's idea of these fields would be a proxy nobody reaches.
-async fn put<K>(shared: &Shared, scene: &Scene, desired: &K, what: &'static str) -> Result<(), ProxyGroupError>
+async fn put<K>(shared: &Shared, scene: &Scene, desired: &K, what: &'static str) -> Result<(), Failure>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -191,12 +192,12 @@ where
     let api: Api<K> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PatchParams::apply(manager::RECONCILER).force();
     let written = shared.ctx.write(api.patch(&desired.name_any(), &params, &Patch::Apply(desired))).await;
-    written.map(drop).map_err(ProxyGroupError::call(what))
+    written.map(drop).map_err(Failure::call(what))
 }
 
 /// Seals a pod; says whether it is sealed. The claim takes the way back away before the API server is asked, and is given
 /// up only when it surely refused: after a timeout the seal may have been written, and the door stays shut.
-async fn seal_pod(shared: &Shared, scene: &Scene, pod: &PodId, reason: SealReason) -> Result<bool, ProxyGroupError> {
+async fn seal_pod(shared: &Shared, scene: &Scene, pod: &PodId, reason: SealReason) -> Result<bool, Failure> {
     let hub = &shared.ctx.hub;
     let uid = PodUid::from(pod.uid.as_str());
     if !hub.claim_seal(&uid, reason != SealReason::Empty) {
@@ -214,7 +215,7 @@ async fn seal_pod(shared: &Shared, scene: &Scene, pod: &PodId, reason: SealReaso
             Ok(false)
         }
         Err(error) => {
-            if matches!(&error, ProxyGroupError::Call { source, .. } if !source.retryable()) {
+            if matches!(&error, Failure::Call { source, .. } if !source.retryable()) {
                 hub.abandon_seal(&uid);
             }
             Err(error)
@@ -223,7 +224,7 @@ async fn seal_pod(shared: &Shared, scene: &Scene, pod: &PodId, reason: SealReaso
 }
 
 /// Deletes a pod with the grace that the spec gives it now.
-async fn remove(shared: &Shared, scene: &Scene, pod: &PodId) -> Result<(), ProxyGroupError> {
+async fn remove(shared: &Shared, scene: &Scene, pod: &PodId) -> Result<(), Failure> {
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let grace = u32::try_from(scene.observed.group.spec.drain.timeout_seconds).unwrap_or_default();
     let params = DeleteParams::default()
@@ -236,7 +237,7 @@ async fn remove(shared: &Shared, scene: &Scene, pod: &PodId) -> Result<(), Proxy
             Ok(())
         }
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        Err(source) => Err(ProxyGroupError::Call { what: "delete a pod", source }),
+        Err(source) => Err(Failure::Call { what: "delete a pod", source }),
     }
 }
 
@@ -248,7 +249,7 @@ async fn patch_pod(
     writer: &str,
     patch: &Value,
     what: &'static str,
-) -> Result<bool, ProxyGroupError> {
+) -> Result<bool, Failure> {
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
     match shared.ctx.write(api.patch_status(&pod.name, &params, &Patch::Merge(patch))).await {
@@ -266,12 +267,12 @@ async fn patch_pod(
             );
             Ok(false)
         }
-        Err(source) => Err(ProxyGroupError::Call { what, source }),
+        Err(source) => Err(Failure::Call { what, source }),
     }
 }
 
 /// Writes the status where it differs. Where what differs may wait, says how long.
-async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Duration>, ProxyGroupError> {
+async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Duration>, Failure> {
     let (group, now) = (&scene.observed.group, scene.observed.now);
     let due = status::when(group.status.as_ref(), &plan.status, scene.observed.memory.written, now);
     match due {
@@ -285,7 +286,7 @@ async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Dur
     let api: Api<ProxyGroup> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PostParams { field_manager: Some(manager::STATUS.to_owned()), ..PostParams::default() };
     let written = shared.ctx.write(api.replace_status(&scene.name, &params, &next)).await;
-    shared.groups.wrote(written.map_err(ProxyGroupError::call("write the status"))?);
+    shared.groups.wrote(written.map_err(Failure::call("write the status"))?);
     shared.memories.update_group(&scene.uid, |memory| memory.written = Some(now));
     Ok(None)
 }
@@ -301,7 +302,7 @@ fn tell(shared: &Shared, scene: &Scene, events: &[Told]) {
     }
 }
 
-async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, ProxyGroupError> {
+async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     let mut finalizers = scene.observed.group.finalizers().to_vec();
     finalizers.push(finalizer::GROUP.to_owned());
     put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
@@ -309,11 +310,11 @@ async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, ProxyGrou
 }
 
 /// Lets the group go: its pods are gone.
-async fn release(shared: &Shared, scene: &Scene) -> Result<Done, ProxyGroupError> {
+async fn release(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     let finalizers: Vec<String> =
         scene.observed.group.finalizers().iter().filter(|name| *name != finalizer::GROUP).cloned().collect();
     match put_finalizers(shared, scene, &finalizers, "take the finalizer off").await {
-        Err(ProxyGroupError::Call { source, .. }) if source.is_not_found() => {}
+        Err(Failure::Call { source, .. }) if source.is_not_found() => {}
         other => other?,
     }
     shared.expectations.lock().forget(&scene.uid);
@@ -327,12 +328,12 @@ async fn put_finalizers(
     scene: &Scene,
     finalizers: &[String],
     what: &'static str,
-) -> Result<(), ProxyGroupError> {
+) -> Result<(), Failure> {
     let api: Api<ProxyGroup> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let version = scene.observed.group.resource_version();
     let patch = json!({"metadata": {"uid": scene.uid, "resourceVersion": version, "finalizers": finalizers}});
     let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
     let written = shared.ctx.write(api.patch(&scene.name, &params, &Patch::Merge(&patch))).await;
-    shared.groups.wrote(written.map_err(ProxyGroupError::call(what))?);
+    shared.groups.wrote(written.map_err(Failure::call(what))?);
     Ok(())
 }

@@ -8,8 +8,9 @@ use kube::api::PostParams;
 use spawnery_api::names::{generated_name, manager};
 use spawnery_core::expectations::Kind;
 
+use super::Shared;
 use super::look::Scene;
-use super::{ProxyGroupError, Shared};
+use crate::failure::Failure;
 use crate::{bootstrap, render};
 
 /// How soon to try again what somebody has to set right.
@@ -26,14 +27,14 @@ pub(super) enum Refused {
 }
 
 /// Makes so many pods. A name that is taken by chance is no failure: the next pass makes what is missing.
-pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result<Refused, ProxyGroupError> {
+pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result<Refused, Failure> {
     let ctx = &shared.ctx;
     let (Some(network), Some(inputs)) = (&scene.network, &scene.inputs) else { return Ok(Refused::No) };
     if count == 0 {
         accept(shared, scene);
         return Ok(Refused::No);
     }
-    bootstrap::ensure(ctx, &scene.namespace).await.map_err(ProxyGroupError::Bootstrap)?;
+    bootstrap::ensure(ctx, &scene.namespace).await.map_err(Failure::Bootstrap)?;
     let api: Api<Pod> = Api::namespaced(ctx.clients.api.clone(), &scene.namespace);
     let params = PostParams { field_manager: Some(manager::RECONCILER.to_owned()), ..PostParams::default() };
     for _ in 0..count {
@@ -45,7 +46,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result
             inputs,
             endpoint: &ctx.config.agent_endpoint,
         });
-        let pod = pod.map_err(ProxyGroupError::Render)?;
+        let pod = pod.map_err(Failure::Render)?;
         shared.expectations.lock().expect(scene.uid.clone(), &name, Kind::Create, ctx.now());
         match ctx.write(api.create(&params, &pod)).await {
             Ok(_) => accept(shared, scene),
@@ -57,7 +58,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result
                     return Ok(refuse(shared, scene, error.to_string()));
                 }
                 if !error.is_already_exists() {
-                    return Err(ProxyGroupError::Call { what: "make a pod", source: error });
+                    return Err(Failure::Call { what: "make a pod", source: error });
                 }
             }
         }

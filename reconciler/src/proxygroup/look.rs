@@ -12,9 +12,10 @@ use spawnery_core::expectations::Seen;
 use spawnery_core::ledger::PodUid;
 use spawnery_core::pod_hash::PodInputs;
 
+use super::Shared;
 use super::memory::Fact;
 use super::observed::{Observed, Sight, cause};
-use super::{ProxyGroupError, Shared};
+use crate::failure::Failure;
 use crate::{network, render};
 
 /// What is decided from, and what is needed to carry it out.
@@ -30,7 +31,7 @@ pub(super) struct Scene {
 }
 
 /// Looks at a group.
-pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scene, ProxyGroupError> {
+pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scene, Failure> {
     let ctx = &shared.ctx;
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let uid = group.uid().unwrap_or_default();
@@ -38,8 +39,8 @@ pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scen
     let inputs = match &network {
         Ok(network) => {
             let overlay = shared.overlays.digest(ctx, &namespace, group.spec.config_overlay.as_ref()).await;
-            let overlay = overlay.map_err(ProxyGroupError::call("read the overlay"))?;
-            Some(inputs::proxy(&group.spec, Some(&network.spec), overlay).map_err(ProxyGroupError::Inputs)?)
+            let overlay = overlay.map_err(Failure::call("read the overlay"))?;
+            Some(inputs::proxy(&group.spec, Some(&network.spec), overlay).map_err(Failure::Inputs)?)
         }
         Err(_) => None,
     };

@@ -21,75 +21,24 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
-use spawnery_api::inputs::InputsError;
 use spawnery_api::names::event;
 use spawnery_api::v1alpha1::ProxyGroup;
 use spawnery_api::view::PodView;
 use spawnery_core::expectations::Expectations;
-use spawnery_runtime::client::CallError;
-use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::controller::{self, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::BootstrapError;
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::latest::Latest;
 use crate::overlay::Overlays;
-use crate::render::RenderError;
 use apply::Done;
 use memory::Memories;
 
 /// Steps taken in one look; each ends with a write that the next one builds on.
 const STEPS: usize = 8;
-
-/// What went wrong with a ProxyGroup.
-#[derive(Debug, thiserror::Error)]
-enum ProxyGroupError {
-    /// The API server.
-    #[error("could not {what}")]
-    Call {
-        /// What was tried.
-        what: &'static str,
-        /// What came of it.
-        #[source]
-        source: CallError,
-    },
-    /// The namespace is not ready for pods.
-    #[error("could not prepare the namespace")]
-    Bootstrap(#[source] BootstrapError),
-    /// A pod cannot be made from the spec.
-    #[error("could not render the pod")]
-    Render(#[source] RenderError),
-    /// Neither can what it is made from.
-    #[error("could not read what the pods are made from")]
-    Inputs(#[source] InputsError),
-}
-
-impl ProxyGroupError {
-    fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
-        move |source| Self::Call { what, source }
-    }
-}
-
-impl ReconcileError for ProxyGroupError {
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Call { source, .. } => source.label(),
-            Self::Bootstrap(error) => error.label(),
-            Self::Render(_) => "render",
-            Self::Inputs(_) => "inputs",
-        }
-    }
-
-    fn retryable(&self) -> bool {
-        match self {
-            Self::Call { source, .. } => source.retryable(),
-            Self::Bootstrap(error) => error.retryable(),
-            Self::Render(_) | Self::Inputs(_) => false,
-        }
-    }
-}
 
 /// What all looks share.
 struct Shared {
@@ -126,7 +75,7 @@ pub async fn run(
     controller::run(Settings::named("proxygroup"), feed, (wake, keys), shared, reconcile, observer, stop).await
 }
 
-async fn reconcile(seen: Arc<ProxyGroup>, shared: Arc<Shared>) -> Result<Action, ProxyGroupError> {
+async fn reconcile(seen: Arc<ProxyGroup>, shared: Arc<Shared>) -> Result<Action, Failure> {
     for _ in 0..STEPS {
         let group = shared.groups.of(Arc::clone(&seen));
         let scene = look::look(&shared, group).await?;
@@ -136,7 +85,7 @@ async fn reconcile(seen: Arc<ProxyGroup>, shared: Arc<Shared>) -> Result<Action,
             Ok(Done::Until(None)) => return Ok(Action::await_change()),
             Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
             // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
-            Err(ProxyGroupError::Call { source, .. }) if source.is_conflict() => {
+            Err(Failure::Call { source, .. }) if source.is_conflict() => {
                 shared.groups.forget(&seen.uid().unwrap_or_default());
                 return Ok(Action::requeue(apply::SHORTLY));
             }

@@ -25,7 +25,8 @@ use super::look::Scene;
 use super::observed::Memory;
 use super::plan::{Finalizer, Plan, PodStep, Told};
 use super::status::{self, Write};
-use super::{ServerError, Shared, create};
+use super::{Shared, create};
+use crate::failure::Failure;
 use crate::seal;
 
 /// How soon to look again at what another part is about to change.
@@ -40,7 +41,7 @@ pub(super) enum Done {
 }
 
 /// Carries a plan out, or a first part of it.
-pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, ServerError> {
+pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, Failure> {
     match plan.finalizer {
         Finalizer::Keep => {}
         Finalizer::Add => return add_finalizer(shared, scene).await,
@@ -120,7 +121,7 @@ fn wake_stranded(shared: &Shared, scene: &Scene) {
 }
 
 /// Writes the marks on the pod. A pod that went meanwhile needs none.
-async fn mark(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<(), ServerError> {
+async fn mark(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<(), Failure> {
     let Some(pod) = scene.pod.here() else { return Ok(()) };
     if let Some(marks) = &plan.marks {
         patch_pod(shared, scene, manager::OCCUPANCY, &seal::marks_patch(marks, &pod.uid), "mark the pod").await?;
@@ -139,7 +140,7 @@ async fn patch_pod(
     writer: &str,
     patch: &Value,
     what: &'static str,
-) -> Result<bool, ServerError> {
+) -> Result<bool, Failure> {
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
     match shared.ctx.write(api.patch_status(&scene.name, &params, &Patch::Merge(patch))).await {
@@ -158,13 +159,13 @@ async fn patch_pod(
             );
             Ok(false)
         }
-        Err(source) => Err(ServerError::Call { what, source }),
+        Err(source) => Err(Failure::Call { what, source }),
     }
 }
 
 /// Seals the pod. The claim takes the way back away before the API server is asked, and is given up only when it surely
 /// refused: after a timeout the seal may have been written, and the door stays shut.
-async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -> Result<Done, ServerError> {
+async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -> Result<Done, Failure> {
     let Some(pod) = scene.pod.here() else { return Ok(Done::Again) };
     let hub = &shared.ctx.hub;
     let uid = PodUid::from(pod.uid.as_str());
@@ -185,7 +186,7 @@ async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -
             Ok(Done::Until(Some(SHORTLY)))
         }
         Err(error) => {
-            if matches!(&error, ServerError::Call { source, .. } if !source.retryable()) {
+            if matches!(&error, Failure::Call { source, .. } if !source.retryable()) {
                 hub.abandon_seal(&uid);
             }
             Err(error)
@@ -194,7 +195,7 @@ async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -
 }
 
 /// Writes the status where it differs. Where what differs may wait, says until when.
-pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, ServerError> {
+pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, Failure> {
     let last = scene.memory.written.or(scene.memory.pod_made);
     let write = status::when(scene.server.status.as_ref(), &plan.status, last, scene.now);
     match write {
@@ -209,7 +210,7 @@ pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
 }
 
 /// Writes a status over the state that was looked at: a conflict says that somebody wrote in between.
-async fn put_status(shared: &Shared, scene: &Scene, status: ServerStatus) -> Result<(), ServerError> {
+async fn put_status(shared: &Shared, scene: &Scene, status: ServerStatus) -> Result<(), Failure> {
     let mut server = Server::clone(&scene.server);
     server.metadata.managed_fields = None;
     server.status = Some(status);
@@ -220,11 +221,11 @@ async fn put_status(shared: &Shared, scene: &Scene, status: ServerStatus) -> Res
             shared.servers.wrote(written);
             Ok(())
         }
-        Err(source) => Err(ServerError::Call { what: "write the status", source }),
+        Err(source) => Err(Failure::Call { what: "write the status", source }),
     }
 }
 
-async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, ServerError> {
+async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     let mut finalizers = scene.server.finalizers().to_vec();
     finalizers.push(finalizer::DRAIN.to_owned());
     put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
@@ -232,7 +233,7 @@ async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, ServerErr
 }
 
 /// Lets the Server go: its pod is gone or going, and nobody is on it.
-async fn release(shared: &Shared, scene: &Scene) -> Result<Done, ServerError> {
+async fn release(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     let ctx = &shared.ctx;
     ctx.hub.stop_drain(&scene.namespace, &scene.name);
     if let Some(want) = scene.want(WantDoor::Closed, true) {
@@ -241,7 +242,7 @@ async fn release(shared: &Shared, scene: &Scene) -> Result<Done, ServerError> {
     let finalizers: Vec<String> =
         scene.server.finalizers().iter().filter(|name| *name != finalizer::DRAIN).cloned().collect();
     match put_finalizers(shared, scene, &finalizers, "take the finalizer off").await {
-        Err(ServerError::Call { source, .. }) if source.is_not_found() => {}
+        Err(Failure::Call { source, .. }) if source.is_not_found() => {}
         other => other?,
     }
     shared.forget(&scene.uid);
@@ -253,19 +254,19 @@ async fn put_finalizers(
     scene: &Scene,
     finalizers: &[String],
     what: &'static str,
-) -> Result<(), ServerError> {
+) -> Result<(), Failure> {
     let api: Api<Server> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
     let patch = json!({ "metadata": {
         "uid": scene.uid, "resourceVersion": scene.server.metadata.resource_version, "finalizers": finalizers,
     }});
     let written = shared.ctx.write(api.patch(&scene.name, &params, &Patch::Merge(&patch))).await;
-    shared.servers.wrote(written.map_err(ServerError::call(what))?);
+    shared.servers.wrote(written.map_err(Failure::call(what))?);
     Ok(())
 }
 
 /// Deletes exactly the pod that was judged.
-async fn delete_pod(shared: &Shared, scene: &Scene) -> Result<(), ServerError> {
+async fn delete_pod(shared: &Shared, scene: &Scene) -> Result<(), Failure> {
     let Some(pod) = scene.pod.here() else { return Ok(()) };
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     match shared.ctx.write(api.delete(&scene.name, &exactly(&pod.uid))).await {
@@ -277,12 +278,12 @@ async fn delete_pod(shared: &Shared, scene: &Scene) -> Result<(), ServerError> {
             Ok(())
         }
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        Err(source) => Err(ServerError::Call { what: "delete the pod", source }),
+        Err(source) => Err(Failure::Call { what: "delete the pod", source }),
     }
 }
 
 /// `true` when the Server is marked now, so that its end can go on at once.
-async fn delete_server(shared: &Shared, scene: &Scene) -> Result<bool, ServerError> {
+async fn delete_server(shared: &Shared, scene: &Scene) -> Result<bool, Failure> {
     if scene.server.metadata.deletion_timestamp.is_some() {
         return Ok(false);
     }
@@ -290,7 +291,7 @@ async fn delete_server(shared: &Shared, scene: &Scene) -> Result<bool, ServerErr
     match shared.ctx.write(api.delete(&scene.name, &exactly(&scene.uid))).await {
         Ok(answer) => Ok(answer.left().map(|server| shared.servers.wrote(server)).is_some()),
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
-        Err(source) => Err(ServerError::Call { what: "delete the Server", source }),
+        Err(source) => Err(Failure::Call { what: "delete the Server", source }),
     }
 }
 

@@ -137,7 +137,7 @@ fn registered(server: &mut Server, _: &mut PodFacts) {
     }
 }
 
-async fn carry_out(shared: &Shared, scene: &Scene) -> Result<Done, ServerError> {
+async fn carry_out(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     apply(shared, scene, plan::plan(&scene.observed())).await
 }
 

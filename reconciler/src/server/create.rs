@@ -12,18 +12,19 @@ use spawnery_api::names::event::{self, action};
 use spawnery_api::names::manager;
 use spawnery_api::view::PodView;
 
+use super::Shared;
 use super::apply::{Done, SHORTLY, tell, write};
 use super::look::Scene;
 use super::observed::{Memory, PodSight};
 use super::plan::{Plan, Told, stamp};
-use super::{ServerError, Shared};
+use crate::failure::Failure;
 use crate::{bootstrap, render};
 
 /// How soon to try again what somebody has to set right.
 const LATER: Duration = Duration::from_secs(30);
 
 /// Makes the pod, or says on the Server why it could not be.
-pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, ServerError> {
+pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, Failure> {
     let ctx = &shared.ctx;
     let Some(group) = &scene.group else { return Ok(Done::Until(None)) };
     let Some(network) = ctx.feeds.networks.get(&scene.namespace, &group.spec.network_ref.name) else {
@@ -32,11 +33,11 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
     if let Err(error) = bootstrap::ensure(ctx, &scene.namespace).await {
         let message = format!("the namespace is not ready for pods: {error}");
         refuse(shared, scene, plan, reason::NAMESPACE_NOT_BOOTSTRAPPED, &message).await?;
-        return Err(ServerError::Bootstrap(error));
+        return Err(Failure::Bootstrap(error));
     }
     let overlay = shared.overlays.digest(ctx, &scene.namespace, group.spec.config_overlay.as_ref()).await;
-    let overlay = overlay.map_err(ServerError::call("read the overlay"))?;
-    let inputs = inputs::server(&group.spec, Some(&network.spec), overlay).map_err(ServerError::Inputs)?;
+    let overlay = overlay.map_err(Failure::call("read the overlay"))?;
+    let inputs = inputs::server(&group.spec, Some(&network.spec), overlay).map_err(Failure::Inputs)?;
     let request = render::ServerPod {
         server: &scene.server,
         group,
@@ -48,7 +49,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
         Ok(pod) => pod,
         Err(error) => {
             refuse(shared, scene, plan, reason::INVALID_SPEC, &error.to_string()).await?;
-            return Err(ServerError::Render(error));
+            return Err(Failure::Render(error));
         }
     };
     let api: Api<Pod> = Api::namespaced(ctx.clients.api.clone(), &scene.namespace);
@@ -72,15 +73,15 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
             );
             Ok(Done::Until(Some(LATER)))
         }
-        Err(source) => Err(ServerError::Call { what: "make the pod", source }),
+        Err(source) => Err(Failure::Call { what: "make the pod", source }),
     }
 }
 
 /// There is a pod of that name which our cache does not show: it lags, or the pod is not labelled as ours.
-async fn occupied_name(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, ServerError> {
+async fn occupied_name(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, Failure> {
     let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
     let found =
-        shared.ctx.read(api.get_opt(&scene.name)).await.map_err(ServerError::call("look at the pod of that name"))?;
+        shared.ctx.read(api.get_opt(&scene.name)).await.map_err(Failure::call("look at the pod of that name"))?;
     let reason = match PodSight::of(&scene.server, found.as_ref(), scene.now) {
         PodSight::Absent | PodSight::Here(_) => return Ok(Done::Until(Some(SHORTLY))),
         PodSight::Going(_) | PodSight::Foreign { going: true } => reason::POD_NAME_TERMINATING,
@@ -97,7 +98,7 @@ async fn refuse(
     plan: &Plan,
     reason: &'static str,
     message: &str,
-) -> Result<(), ServerError> {
+) -> Result<(), Failure> {
     let mut plan = plan.clone();
     plan.status = scene.server.status.clone().unwrap_or_default();
     let desired =

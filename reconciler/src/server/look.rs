@@ -11,9 +11,10 @@ use spawnery_core::door::{ServerView, ServerWant, WantDoor};
 use spawnery_core::ledger::PodUid;
 use spawnery_core::phase::Phase;
 
+use super::Shared;
 use super::observed::{GroupRules, Memory, Observed, PodSight};
-use super::{ServerError, Shared};
 use crate::context::Context;
+use crate::failure::Failure;
 
 /// What was seen, and the objects behind it.
 pub(super) struct Scene {
@@ -84,7 +85,7 @@ impl Scene {
 }
 
 /// Looks at a Server, its pod, its group and what agents say.
-pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, ServerError> {
+pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, Failure> {
     let ctx = &shared.ctx;
     let now = ctx.wall();
     let (namespace, name) = (server.namespace().unwrap_or_default(), server.name_any());
@@ -93,7 +94,7 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
     if pod.is_none() && should_be_there(&server) {
         // Losing its pod ends a server, so that is not believed of a cache that may lag behind.
         let api: Api<PodView> = Api::namespaced(ctx.clients.api.clone(), &namespace);
-        pod = ctx.read(api.get_opt(&name)).await.map_err(ServerError::call("look for the pod"))?.map(Arc::new);
+        pod = ctx.read(api.get_opt(&name)).await.map_err(Failure::call("look for the pod"))?.map(Arc::new);
     }
     let group = ctx.feeds.server_groups.get(&namespace, &server.spec.group_ref.name);
     let network =

@@ -21,21 +21,18 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
-use spawnery_api::inputs::InputsError;
 use spawnery_api::names::event;
 use spawnery_api::v1alpha1::Server;
 use spawnery_api::view::PodView;
-use spawnery_runtime::client::CallError;
-use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::controller::{self, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::BootstrapError;
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::latest::Latest;
 use crate::overlay::Overlays;
-use crate::render::RenderError;
 use apply::Done;
 use observed::Memory;
 
@@ -44,54 +41,6 @@ const STEPS: usize = 8;
 
 /// Memories kept at most; beyond it they are forgotten, which costs deadlines that start over.
 const BOUND: usize = 50_000;
-
-/// What went wrong with a Server.
-#[derive(Debug, thiserror::Error)]
-enum ServerError {
-    /// The API server.
-    #[error("could not {what}")]
-    Call {
-        /// What was tried.
-        what: &'static str,
-        /// What came of it.
-        #[source]
-        source: CallError,
-    },
-    /// The namespace is not ready for pods.
-    #[error("could not prepare the namespace")]
-    Bootstrap(#[source] BootstrapError),
-    /// The pod cannot be made from the group's spec.
-    #[error("could not render the pod")]
-    Render(#[source] RenderError),
-    /// Neither can what it is made from.
-    #[error("could not read what the pod is made from")]
-    Inputs(#[source] InputsError),
-}
-
-impl ServerError {
-    fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
-        move |source| Self::Call { what, source }
-    }
-}
-
-impl ReconcileError for ServerError {
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Call { source, .. } => source.label(),
-            Self::Bootstrap(error) => error.label(),
-            Self::Render(_) => "render",
-            Self::Inputs(_) => "inputs",
-        }
-    }
-
-    fn retryable(&self) -> bool {
-        match self {
-            Self::Call { source, .. } => source.retryable(),
-            Self::Bootstrap(error) => error.retryable(),
-            Self::Render(_) | Self::Inputs(_) => false,
-        }
-    }
-}
 
 /// What all looks share.
 struct Shared {
@@ -139,7 +88,7 @@ pub async fn run(ctx: Arc<Context>, keys: KeyStream<ObjectRef<Server>>, stop: Ca
     controller::run(Settings::named("server"), feed, (wake, keys), shared, reconcile, observer, stop).await
 }
 
-async fn reconcile(seen: Arc<Server>, shared: Arc<Shared>) -> Result<Action, ServerError> {
+async fn reconcile(seen: Arc<Server>, shared: Arc<Shared>) -> Result<Action, Failure> {
     for _ in 0..STEPS {
         let server = shared.servers.of(Arc::clone(&seen));
         let scene = look::look(&shared, server).await?;
@@ -149,7 +98,7 @@ async fn reconcile(seen: Arc<Server>, shared: Arc<Shared>) -> Result<Action, Ser
             Ok(Done::Until(None)) => return Ok(Action::await_change()),
             Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
             // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
-            Err(ServerError::Call { source, .. }) if source.is_conflict() => {
+            Err(Failure::Call { source, .. }) if source.is_conflict() => {
                 shared.servers.forget(&seen.uid().unwrap_or_default());
                 return Ok(Action::requeue(apply::SHORTLY));
             }
