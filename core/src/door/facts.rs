@@ -99,6 +99,15 @@ impl DoorView {
     pub fn is_sealed(&self) -> bool {
         matches!(self, Self::Sealed)
     }
+
+    /// What a person is told of the door of a server with so many players (`None` = unknown): whose counts a closed one
+    /// asks for matters to nobody while people are known to be on it.
+    pub fn told(&self, players: Option<u32>) -> String {
+        match (self, players) {
+            (Self::Closed { .. }, Some(1..)) => "Closed: waits for its players".to_owned(),
+            _ => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for DoorView {
@@ -208,4 +217,19 @@ pub struct Change {
     pub role: Role,
     /// What changed.
     pub kind: ChangeKind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DoorView;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::people_on_it(Some(3), "Closed: waits for its players")]
+    #[case::nobody_on_it(Some(0), "Closed: waits for a")]
+    #[case::unknown(None, "Closed: waits for a")]
+    fn a_closed_door_waits_for(#[case] players: Option<u32>, #[case] told: &str) {
+        assert_eq!(DoorView::Closed { waiting_for: vec!["a".to_owned()] }.told(players), told);
+        assert_eq!(DoorView::Open.told(players), "Open");
+    }
 }

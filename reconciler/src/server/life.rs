@@ -305,11 +305,8 @@ fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
         Some(DoorView::Sealed.to_string())
     } else if untold {
         None
-    } else if matches!(view.door, DoorView::Closed { .. }) && view.players.is_some_and(|players| players > 0) {
-        // Whose counts are asked for matters to nobody while people are known to be on it.
-        Some("Closed: waits for its players".to_owned())
     } else {
-        Some(view.door.to_string())
+        Some(view.door.told(view.players))
     };
 }
 
