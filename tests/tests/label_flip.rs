@@ -27,7 +27,10 @@ use spawnery_tests::{
 use std::{
     fmt,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
@@ -333,8 +336,15 @@ impl BudgetByCount {
     }
 
     /// Waits until so many pods are occupied, the budget says so, and by its own count none of them may go.
+    ///
+    /// The budget is touched until it does: where the number wanted is the same before and after a label came off,
+    /// nothing else makes Kubernetes count anew, and a trial would begin with the hole open already.
     async fn wait_settled(&self, occupied: i32) -> Result<()> {
+        let touches = AtomicUsize::new(0);
         eventually(LIMIT, "the budget to follow the count", || async {
+            let touch = touches.fetch_add(1, Ordering::Relaxed).to_string();
+            let patch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": touch } } }));
+            self.budgets.patch(BY_COUNT, &PatchParams::default(), &patch).await?;
             let budget = self.budgets.get(BY_COUNT).await?;
             let (spec, status) = (budget.spec.unwrap_or_default(), budget.status.unwrap_or_default());
             let seen = status.observed_generation == budget.metadata.generation;
