@@ -16,6 +16,7 @@ mod interrupt;
 mod orphans;
 mod proof;
 mod steps;
+mod suites;
 mod test;
 
 use anyhow::Result;

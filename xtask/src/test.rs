@@ -3,6 +3,7 @@
 use crate::{
     orphans,
     steps::{self, Step},
+    suites,
 };
 use anyhow::{Context as _, Result, ensure};
 use spawnery_tests::{kubernetes, target};
@@ -24,6 +25,9 @@ const PACKAGES: [&str; 10] = [
     "spawnery-tests",
     "xtask",
 ];
+
+/// The test executables that take longest, so that the last one to end does not begin last.
+const SLOW_SUITES: &[&str] = &["takeover", "agents_silent", "label_flip", "doors", "drain", "proxies", "groups"];
 
 /// Run what CI runs.
 #[derive(Debug, clap::Args)]
@@ -68,7 +72,7 @@ fn all() -> Result<Vec<Step>> {
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
         // All at once: built one by one by the tests that run them, each would compile its dependencies in its own way.
         Step::command("binaries", "cargo build --workspace --bins"),
-        Step::command("cluster", "cargo test --package spawnery-tests"),
+        Step::work("cluster", suites::run("spawnery-tests", "tests", SLOW_SUITES)),
         Step::command("demo", "cargo run --quiet --package xtask -- demo --plain"),
         // Shows that the benches work; figures come from a quiet machine and optimised binaries.
         Step::command("bench", "cargo run --quiet --package xtask -- bench --quick --profile dev"),
@@ -85,7 +89,10 @@ async fn deny(root: PathBuf) -> Result<()> {
     if !installed && !own.is_file() {
         crate::say("building cargo-deny, a few minutes the first time");
         let mut install = tokio::process::Command::new("cargo");
-        install.args(["install", "--quiet", "--locked", "cargo-deny", "--version", DENY_VERSION, "--root"]).arg(&root);
+        // Not optimised: it runs for a second, and takes minutes less to build.
+        install
+            .args(["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", DENY_VERSION, "--root"])
+            .arg(&root);
         let status = install.kill_on_drop(true).status().await.context("could not run cargo install")?;
         ensure!(status.success(), "could not install cargo-deny {DENY_VERSION} ({status})");
     }
