@@ -16,7 +16,8 @@ mod view;
 use crate::say;
 use anyhow::{Context as _, Result};
 use screen::Screen;
-use std::io::IsTerminal as _;
+use stage::Stage;
+use std::{io::IsTerminal as _, pin::pin};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A real drain that waits for players.
@@ -53,22 +54,18 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             _ = terminate.recv() => Ok(()),
         }
     };
+    let mut stop = pin!(stop);
     let screen = Screen::start(std::io::stdout().is_terminal() && !args.plain && !args.ci);
-    tokio::select! {
-        result = stop => {
+    screen.note(WHAT);
+    let (stage, outcome) = tokio::select! {
+        result = &mut stop => {
             screen.close();
             result?;
             say("stopped before the end");
             anyhow::bail!("interrupted")
         }
-        result = play(&args, &screen) => result,
-    }
-}
-
-async fn play(args: &Args, screen: &Screen) -> Result<()> {
-    screen.note(WHAT);
-    let stage = stage::set(args.minecraft, screen).await?;
-    let outcome = story::tell(&stage, usize::from(args.players), screen).await;
+        played = play(&args, &screen) => played?,
+    };
     screen.close();
     match &outcome {
         Ok(summary) => say(&format!("\nAs promised.\n{summary}")),
@@ -76,7 +73,14 @@ async fn play(args: &Args, screen: &Screen) -> Result<()> {
     }
     if args.keep {
         say(&stage.how_to_reach());
-        tokio::signal::ctrl_c().await.context("could not listen for Ctrl-C")?;
+        stop.await?;
     }
     outcome.map(drop).context("the demo did not go as promised")
+}
+
+/// Sets the stage and tells the story on it. The stage outlives the story: it is what can be looked at afterwards.
+async fn play(args: &Args, screen: &Screen) -> Result<(Stage, Result<String>)> {
+    let stage = stage::set(args.minecraft, screen).await?;
+    let outcome = story::tell(&stage, usize::from(args.players), screen).await;
+    Ok((stage, outcome))
 }
