@@ -52,6 +52,13 @@ pub struct Proxy {
     pub players: u32,
 }
 
+impl Proxy {
+    /// Whether, having to leave, it closes without a look at how many others are open.
+    fn closes_at_once(&self) -> bool {
+        self.marked || self.cause == Some(Cause::Sealed) || self.caused_for >= PATIENCE
+    }
+}
+
 /// What a group wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
@@ -85,9 +92,15 @@ pub fn decide(proxies: &[Proxy], wanted: Wanted) -> Decision {
 
     let mut closed: Vec<&Proxy> = kept_marks(&staying, replicas);
     let mut open_and_ready = proxies.iter().filter(|proxy| proxy.ready && !is_in(&closed, proxy)).count();
-    for proxy in picked(proxies.iter().filter(|proxy| proxy.cause.is_some())) {
-        let nobody_misses_it = !proxy.ready || open_and_ready > replicas;
-        if proxy.marked || proxy.cause == Some(Cause::Sealed) || nobody_misses_it || proxy.caused_for >= PATIENCE {
+    // Those that close whoever is left come first, so that the others are counted without them.
+    let leaving = picked(proxies.iter().filter(|proxy| proxy.cause.is_some()));
+    let (at_once, when_not_missed): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|proxy| proxy.closes_at_once());
+    for proxy in at_once {
+        open_and_ready = open_and_ready.saturating_sub(usize::from(proxy.ready));
+        closed.push(proxy);
+    }
+    for proxy in when_not_missed {
+        if !proxy.ready || open_and_ready > replicas {
             open_and_ready = open_and_ready.saturating_sub(usize::from(proxy.ready));
             closed.push(proxy);
         }
