@@ -1,5 +1,6 @@
 //! Flags and environment, and what they make of the agent.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,9 +15,54 @@ use crate::session::Role;
 use crate::session::deadlines::Timing;
 use crate::session::state::{Adapter, Character, Source};
 
+/// What the agent is started as.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Beside the game.
+    Beside(Args),
+    /// With this command, the game, as its child.
+    Run(Args, Vec<OsString>),
+}
+
+impl Invocation {
+    /// Reads a command line, its program name first. Ends the process on `--help` and on flags that cannot be read.
+    pub fn parse_from(line: impl IntoIterator<Item = OsString>) -> Self {
+        Self::try_parse_from(line).unwrap_or_else(|error| error.exit())
+    }
+
+    fn try_parse_from(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut line: Vec<OsString> = line.into_iter().collect();
+        if line.get(1).is_none_or(|word| word != RUN) {
+            return Args::try_parse_from(line).map(Self::Beside);
+        }
+        line.remove(1);
+        RunArgs::try_parse_from(line).map(|RunArgs { agent, command }| Self::Run(agent, command))
+    }
+
+    /// The agent's own flags.
+    pub fn args(&self) -> &Args {
+        let (Self::Beside(args) | Self::Run(args, _)) = self;
+        args
+    }
+}
+
+/// The word that makes the game the agent's child.
+const RUN: &str = "run";
+
+/// Starts a game, reports to the Spawnery operator who is on it, and ends with it.
+#[derive(Debug, Parser)]
+#[command(name = "spawnery-agent run", version)]
+struct RunArgs {
+    #[command(flatten)]
+    agent: Args,
+    /// The game's command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
 /// Reports to the Spawnery operator who is on this pod, and carries out its doors and drains.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = "spawnery-agent run [FLAGS] -- COMMAND [ARGUMENTS] starts the game as its child.")]
 pub struct Args {
     #[command(flatten)]
     role: RoleArgs,
@@ -55,6 +101,9 @@ pub struct Args {
     /// Proxies: where the readiness gate listens while it is open.
     #[arg(long, default_value = "0.0.0.0:8081", value_name = "IP:PORT")]
     ready_listen: SocketAddr,
+    /// Where the pre-stop hook listens: the kubelet calls it before it tells the game to stop.
+    #[arg(long, default_value = "0.0.0.0:8091", value_name = "IP:PORT")]
+    hook_listen: SocketAddr,
     /// How logs are written.
     #[arg(long, default_value = "json")]
     pub log_format: LogFormat,
@@ -158,6 +207,7 @@ impl Args {
             door,
             local_listen,
             ready_listen,
+            hook_listen,
             log_format: _,
             log_level: _,
         } = self;
@@ -190,6 +240,7 @@ impl Args {
             ping_interval: Duration::from_millis(ping_interval_ms),
             local_listen,
             gate: (role == Role::Proxy).then_some(ready_listen),
+            hook: hook_listen,
             dialer: Dialer {
                 role,
                 endpoint: operator_endpoint,
@@ -230,6 +281,28 @@ mod tests {
         assert_eq!(options.character.source, Source::Local);
         assert_eq!(options.slots, Some(500));
         assert_eq!(options.gate.map(|address| address.port()), Some(8081));
+    }
+
+    #[test]
+    fn a_command_after_run_is_the_game_s() {
+        let line =
+            ["spawnery-agent", "run", "--operator-endpoint", "o:1", "--server", "a", "--", "node", "--proxy", "run"];
+        let read = Invocation::try_parse_from(line.map(OsString::from)).expect("flags");
+        let Invocation::Run(args, command) = read else { panic!("not the game's parent") };
+        assert_eq!(command, ["node", "--proxy", "run"]);
+        assert_eq!(args.options().expect("an agent").name, "a");
+    }
+
+    #[rstest]
+    #[case::no_command(&["run", "--server", "a", "--operator-endpoint", "o:1"], "COMMAND")]
+    #[case::an_empty_command(&["run", "--server", "a", "--operator-endpoint", "o:1", "--"], "COMMAND")]
+    #[case::no_dashes(&["run", "--server", "a", "--operator-endpoint", "o:1", "node"], "node")]
+    #[case::no_run(&["--server", "a", "--operator-endpoint", "o:1", "--", "node"], "node")]
+    #[case::no_role(&["run", "--operator-endpoint", "o:1", "--", "node"], "--server")]
+    fn refuses_a_line(#[case] words: &[&str], #[case] names: &str) {
+        let line = ["spawnery-agent"].iter().chain(words).map(OsString::from);
+        let refused = Invocation::try_parse_from(line).expect_err("not accepted").to_string();
+        assert!(refused.contains(names), "{refused}");
     }
 
     #[rstest]

@@ -5,7 +5,8 @@
 //! game ─ ping ───►│ pinger ──┐                                                       │
 //! game ─ HTTP ───►│ local ───┼─► State (one lock) ─► Outbox ─► keeper ─► stream ─────┼─► operator
 //! game ◄ long poll│ ◄── seq ─┤        ▲                          │                   │   (gRPC, TLS 1.3, pinned CA)
-//! kubelet ─ TCP ─►│ gate ◄───┘        └────── what was heard ◄───┘ ◄─────────────────┼──
+//! kubelet ─ TCP ─►│ gate ◄───┤        └────── what was heard ◄───┘ ◄─────────────────┼──
+//! kubelet ─ HTTP ►│ hook ◄───┘                                                       │
 //!                 └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -34,12 +35,14 @@ pub mod args;
 mod clock;
 pub mod dial;
 pub mod gate;
+pub mod hook;
 pub mod keeper;
 pub mod local;
 pub mod pinger;
 pub mod session;
 pub mod shared;
 pub mod slp;
+pub mod supervise;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,6 +80,8 @@ pub struct Options {
     pub local_listen: SocketAddr,
     /// Where the readiness gate listens; proxies only.
     pub gate: Option<SocketAddr>,
+    /// Where the pre-stop hook listens.
+    pub hook: SocketAddr,
     /// How to reach the operator.
     pub dialer: Dialer,
     /// Clocks of the session.
@@ -105,7 +110,7 @@ pub enum RunError {
 
 /// Runs an agent until `stop`. Reaching the operator is tried for ever; only what is local can fail.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunError> {
-    let Options { name, character, slots, ping, ping_interval, local_listen, gate, dialer, timing } = options;
+    let Options { name, character, slots, ping, ping_interval, local_listen, gate, hook, dialer, timing } = options;
     let shared = Arc::new(Shared::new(State::new(character, clock::first_seq())));
     let listener =
         local::bind(local_listen).await.map_err(|source| RunError::Listen { address: local_listen, source })?;
@@ -126,6 +131,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunErr
             None => std::future::pending().await,
         }
     };
+    let hooks = hook::run(hook, Arc::clone(&shared), stop.clone());
     let ended = tokio::select! {
         biased;
         () = keeper.run(stop.clone()) => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended("the session")) },
@@ -134,6 +140,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunErr
         },
         () = pings => Err(RunError::Ended("the pinger")),
         () = gates => Err(RunError::Ended("the readiness gate")),
+        () = hooks => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended("the pre-stop hook")) },
     };
     tracker.close();
     // The last counts may still be on their way; nobody waits longer than this for them.

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::session::state::State;
+use crate::session::state::{Standing, State};
 
 /// The state, and the wakers of those who wait for it.
 #[derive(Debug)]
@@ -13,13 +13,15 @@ pub struct Shared {
     question: Notify,
     seq: watch::Sender<u64>,
     gate: watch::Sender<bool>,
+    standing: watch::Sender<Standing>,
 }
 
 impl Shared {
     /// Around `state`.
     pub fn new(state: State) -> Self {
         let (seq, gate) = (watch::Sender::new(state.seq()), watch::Sender::new(state.gate_open()));
-        Self { state: Mutex::new(state), outgoing: Notify::new(), question: Notify::new(), seq, gate }
+        let standing = watch::Sender::new(state.standing());
+        Self { state: Mutex::new(state), outgoing: Notify::new(), question: Notify::new(), seq, gate, standing }
     }
 
     /// Looks at the state or changes it, and wakes whom the change concerns. What `change` queues is queued in one piece:
@@ -36,6 +38,7 @@ impl Shared {
         }
         publish(&self.seq, state.seq());
         publish(&self.gate, state.gate_open());
+        publish(&self.standing, state.standing());
         result
     }
 
@@ -52,6 +55,11 @@ impl Shared {
     /// The newest sequence number, as it grows.
     pub fn seq(&self) -> watch::Receiver<u64> {
         self.seq.subscribe()
+    }
+
+    /// How the pod stands, as it changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
     }
 
     /// Whether the readiness gate is open, as it changes.

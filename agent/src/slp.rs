@@ -1,12 +1,14 @@
 //! Minecraft's server list ping: asks a game how many are on, as a player's server list would.
 //!
 //! A client of our own, as small as the question: handshake with next state 1, status request, and the JSON that comes back.
+//! [`request`] and [`Status::read`] do no input or output, so that the agent ([`ping`]) and the readiness probe
+//! (`spawnery-slp`, which has no runtime) ask in the same words.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::session::Tally;
@@ -17,35 +19,74 @@ pub const LIMIT: Duration = Duration::from_secs(4);
 const PROTOCOL: i32 = 771;
 /// Largest answer taken. One with the largest icon and long texts has some 50 KB.
 const LARGEST: usize = 256 * 1024;
+/// The answer is read in pieces of this size.
+pub const PIECE: usize = 16 * 1024;
 
 /// Why a game's count is unknown.
 #[derive(Debug, Error)]
 pub enum PingError {
     /// No connection, or it broke off.
-    #[error("could not ask the game")]
+    #[error("could not ask the game: {0}")]
     Io(#[from] std::io::Error),
     /// No answer in time.
-    #[error("the game did not answer within {LIMIT:?}")]
-    TooSlow,
+    #[error("the game did not answer within {0:?}")]
+    TooSlow(Duration),
     /// The answer is not one to a status request.
     #[error("the game's answer is not a status: {0}")]
     NotAStatus(&'static str),
     /// The answer's JSON is not what the protocol says.
-    #[error("the game's status cannot be read")]
+    #[error("the game's status cannot be read: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-#[derive(Deserialize)]
-struct Status {
+/// A game's answer.
+#[derive(Debug, Deserialize)]
+pub struct Status {
     /// Every game has it, and something that only looks like one has not.
     version: serde_json::Value,
     players: Option<Players>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Players {
     online: i64,
     max: i64,
+}
+
+impl Status {
+    /// Reads an answer from its beginning; `None` while there is more to come.
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>, PingError> {
+        let Some((length, rest)) = read_varint(bytes)? else { return Ok(None) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > LARGEST {
+            return Err(PingError::NotAStatus("longer than 256 KiB"));
+        }
+        let Some(packet) = rest.get(..length) else { return Ok(None) };
+        let short = PingError::NotAStatus("shorter than it says");
+        let Some((kind, packet)) = read_varint(packet)? else { return Err(short) };
+        if kind != 0 {
+            return Err(PingError::NotAStatus("packet of another kind"));
+        }
+        let Some((length, packet)) = read_varint(packet)? else { return Err(short) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        Self::of_json(packet.get(..length).ok_or(PingError::NotAStatus("text longer than its packet"))?).map(Some)
+    }
+
+    fn of_json(json: &[u8]) -> Result<Self, PingError> {
+        let status: Self = serde_json::from_slice(json)?;
+        if status.version.is_null() {
+            return Err(PingError::NotAStatus("no version"));
+        }
+        Ok(status)
+    }
+
+    /// The count. Players who cannot be counted are unknown, not nobody.
+    pub fn tally(&self) -> Result<Tally, PingError> {
+        let players = self.players.as_ref().ok_or(PingError::NotAStatus("no players"))?;
+        let online = u32::try_from(players.online).map_err(|_| PingError::NotAStatus("players.online out of range"))?;
+        let max = u32::try_from(players.max.max(0)).map_err(|_| PingError::NotAStatus("players.max out of range"))?;
+        Ok(Tally::new(online, max))
+    }
 }
 
 /// Asks the game at `host`:`port`, at most [`LIMIT`] long.
@@ -53,42 +94,22 @@ pub async fn ping(host: &str, port: u16) -> Result<Tally, PingError> {
     let asked = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
-        ask(&mut stream, host, port).await
+        stream.write_all(&request(host, port)).await?;
+        let mut answer = Vec::with_capacity(PIECE);
+        loop {
+            if stream.read_buf(&mut answer).await? == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            if let Some(status) = Status::read(&answer)? {
+                return status.tally();
+            }
+        }
     };
-    tokio::time::timeout(LIMIT, asked).await.map_err(|_| PingError::TooSlow)?
-}
-
-async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), host: &str, port: u16) -> Result<Tally, PingError> {
-    stream.write_all(&request(host, port)).await?;
-    let length = usize::try_from(read_varint(stream).await?).unwrap_or(usize::MAX);
-    if length > LARGEST {
-        return Err(PingError::NotAStatus("longer than 256 KiB"));
-    }
-    let mut packet = vec![0; length];
-    stream.read_exact(&mut packet).await?;
-    let mut rest = packet.as_slice();
-    if read_varint(&mut rest).await? != 0 {
-        return Err(PingError::NotAStatus("packet of another kind"));
-    }
-    let json_length = usize::try_from(read_varint(&mut rest).await?).unwrap_or(usize::MAX);
-    let json = rest.get(..json_length).ok_or(PingError::NotAStatus("text longer than its packet"))?;
-    tally(json)
-}
-
-/// The count in a status. Players who cannot be counted are unknown, not nobody.
-fn tally(json: &[u8]) -> Result<Tally, PingError> {
-    let status: Status = serde_json::from_slice(json)?;
-    if status.version.is_null() {
-        return Err(PingError::NotAStatus("no version"));
-    }
-    let players = status.players.ok_or(PingError::NotAStatus("no players"))?;
-    let online = u32::try_from(players.online).map_err(|_| PingError::NotAStatus("players.online out of range"))?;
-    let max = u32::try_from(players.max.max(0)).map_err(|_| PingError::NotAStatus("players.max out of range"))?;
-    Ok(Tally::new(online, max))
+    tokio::time::timeout(LIMIT, asked).await.map_err(|_| PingError::TooSlow(LIMIT))?
 }
 
 /// Handshake (protocol, host, port, next state 1) and status request.
-fn request(host: &str, port: u16) -> Vec<u8> {
+pub fn request(host: &str, port: u16) -> Vec<u8> {
     let mut handshake = vec![0x00];
     push_varint(&mut handshake, PROTOCOL);
     // The protocol's limit is 255 characters; host names have no more.
@@ -114,13 +135,14 @@ fn push_varint(bytes: &mut Vec<u8>, value: i32) {
     bytes.push(value.to_le_bytes()[0]);
 }
 
-async fn read_varint(stream: &mut (impl AsyncRead + Unpin)) -> Result<i32, PingError> {
+/// A number and what follows it; `None` while there is more to come.
+fn read_varint(bytes: &[u8]) -> Result<Option<(i32, &[u8])>, PingError> {
     let mut value: u32 = 0;
-    for place in 0..5 {
-        let byte = stream.read_u8().await?;
+    for place in 0..5_usize {
+        let Some(byte) = bytes.get(place) else { return Ok(None) };
         value |= u32::from(byte & 0x7f) << (7 * place);
         if byte & 0x80 == 0 {
-            return Ok(value.cast_signed());
+            return Ok(Some((value.cast_signed(), bytes.get(place + 1..).unwrap_or_default())));
         }
     }
     Err(PingError::NotAStatus("number longer than five bytes"))
@@ -189,7 +211,8 @@ mod tests {
     #[case::no_version(r#"{"players":{"max":2,"online":0}}"#, None)]
     #[case::not_json("hello", None)]
     fn what_counts(#[case] json: &str, #[case] want: Option<(u32, u32)>) {
-        assert_eq!(tally(json.as_bytes()).ok(), want.map(|(players, slots)| Tally::new(players, slots)));
+        let tally = Status::of_json(json.as_bytes()).and_then(|status| status.tally());
+        assert_eq!(tally.ok(), want.map(|(players, slots)| Tally::new(players, slots)));
     }
 
     #[rstest]
@@ -206,13 +229,23 @@ mod tests {
         got.expect_err("not a status");
     }
 
+    #[test]
+    fn a_part_of_an_answer_is_none_yet() {
+        let whole = framed(r#"{"version":{},"players":{"max":20,"online":3}}"#);
+        for length in 0..whole.len() {
+            assert!(matches!(Status::read(&whole[..length]), Ok(None)), "after {length} bytes");
+        }
+        let more = [whole.as_slice(), &[0xff; 9]].concat();
+        assert!(matches!(Status::read(&more), Ok(Some(_))), "what follows is another's");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_game_that_says_nothing_is_unknown_after_the_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let begun = tokio::time::Instant::now();
         // Never accepted: the kernel takes the connection and nobody answers.
-        assert!(matches!(ping("127.0.0.1", port).await, Err(PingError::TooSlow)));
+        assert!(matches!(ping("127.0.0.1", port).await, Err(PingError::TooSlow(_))));
         assert_eq!(begun.elapsed().as_secs(), LIMIT.as_secs());
     }
 

@@ -30,7 +30,7 @@ async fn hello_is_first_with_token_and_capabilities() {
     let mut session = operator.server().await;
     assert_eq!(session.authorization, "Bearer first");
     let Some(Heard::Hello(hello)) = session.hello.message.take() else { panic!("a Hello first") };
-    assert_eq!(hello.capabilities, ["report-now", "keep-alive"]);
+    assert_eq!(hello.capabilities, ["report-now", "keep-alive", "release"]);
     assert!(!hello.ready && !hello.version.is_empty());
 
     assert_eq!(agent.state().await["connected"], json!(false), "not before the operator has spoken");

@@ -7,6 +7,7 @@
 //!  names      every label, annotation, object name, port and reason in one place
 //!  inputs     from specs to what a pod is made from
 //!  rbac       which rights each component needs, and the roles made from that
+//!  scheduler  how a kube-scheduler is told to ask the extender
 //! ```
 //!
 //! Types and serde only: nothing here talks to a cluster.
@@ -15,5 +16,6 @@ pub mod conditions;
 pub mod inputs;
 pub mod names;
 pub mod rbac;
+pub mod scheduler;
 pub mod v1alpha1;
 pub mod view;

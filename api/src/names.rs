@@ -42,6 +42,9 @@ pub mod label {
     /// 16 hex digits: which forwarding secret the pod was made with; absent while the Network has none resolved.
     pub const FORWARDING_HASH: &str = "spawnery.cloud/forwarding-hash";
 
+    /// Which part of ours one of the operator's own pods is; unlike [`APP_COMPONENT`] it never changes, so Deployments
+    /// select it.
+    pub const PART: &str = "spawnery.cloud/part";
     /// Application label of the operator's own pods.
     pub const APP_NAME: &str = "app.kubernetes.io/name";
     /// The only value of [`APP_NAME`].
@@ -54,6 +57,13 @@ pub mod label {
     pub const COMPONENT_STANDBY: &str = "operator-standby";
     /// Component of webhook replicas.
     pub const COMPONENT_WEBHOOK: &str = "webhook";
+    /// Component of extender replicas.
+    pub const COMPONENT_EXTENDER: &str = "extender";
+    /// Component of the second kube-scheduler.
+    pub const COMPONENT_SCHEDULER: &str = "scheduler";
+
+    /// On nodes, an integer: how many player slots the servers on it may have together.
+    pub const PLAYER_BUDGET: &str = "spawnery.cloud/player-budget";
 
     /// Label that Kubernetes puts on every namespace; used in namespace selectors.
     pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -69,6 +79,8 @@ pub mod annotation {
     pub const OVERRIDE: &str = "spawnery.cloud/override";
     /// Canonical JSON of the inputs that the pod was made from, at most [`super::POD_INPUTS_MAX_BYTES`].
     pub const POD_INPUTS: &str = "spawnery.cloud/pod-inputs";
+    /// On groups: [`FALSE`] for an image without our agent, whose pods then get no pre-stop hook. Read when a pod is made.
+    pub const PRE_STOP: &str = "spawnery.cloud/pre-stop";
     /// RFC 3339: since when a proxy pod is draining.
     pub const DRAINING_SINCE: &str = "spawnery.cloud/draining-since";
     /// Sorted comma-separated keys of the annotations that are ours on a proxy Service.
@@ -120,6 +132,10 @@ pub mod port {
     pub const READY: i32 = 8081;
     /// Name of [`READY`].
     pub const READY_NAME: &str = "ready";
+    /// Pre-stop hook of the agent, in server and proxy pods.
+    pub const PRE_STOP: i32 = 8091;
+    /// Path of the pre-stop hook; the query `graceSeconds` says how long the pod's grace is.
+    pub const PRE_STOP_PATH: &str = "/v1/pre-stop";
     /// Agent channel of the operator.
     pub const AGENT: i32 = 9443;
     /// Name of [`AGENT`].
@@ -130,6 +146,12 @@ pub mod port {
     pub const WEBHOOK_SERVICE: i32 = 443;
     /// Name of the webhook's ports.
     pub const WEBHOOK_NAME: &str = "https";
+    /// Extender's HTTPS port, in pods.
+    pub const EXTENDER: i32 = 8443;
+    /// Extender's port on its Service.
+    pub const EXTENDER_SERVICE: i32 = 443;
+    /// Name of the extender's ports.
+    pub const EXTENDER_NAME: &str = "https";
     /// Operator's metrics.
     pub const METRICS: i32 = 8080;
     /// Operator's health.
@@ -197,6 +219,12 @@ pub mod volume {
     pub const TOKEN_EXPIRATION_SECONDS: i64 = 600;
 }
 
+/// Extended resources.
+pub mod resource {
+    /// Marks pods that a scheduler asks our extender about. No node has any of it: the scheduler is told to ignore it.
+    pub const PLACEMENT: &str = "spawnery.cloud/placement";
+}
+
 /// Names of objects, and functions for those that carry another object's name.
 pub mod object {
     /// Namespace of the operator unless told otherwise.
@@ -205,10 +233,18 @@ pub mod object {
     pub const OPERATOR: &str = "spawnery-operator";
     /// The webhook's ServiceAccount, Service, Deployment, ClusterRole, Role and their bindings.
     pub const WEBHOOK: &str = "spawnery-webhook";
+    /// The extender's ServiceAccount, Service, Deployment, ClusterRole, Role and their bindings.
+    pub const EXTENDER: &str = "spawnery-extender";
+    /// ServiceAccount, Deployment, ConfigMap and Lease of the second kube-scheduler.
+    pub const SCHEDULER: &str = "spawnery-scheduler";
+    /// `schedulerName` that the second kube-scheduler listens to.
+    pub const SCHEDULER_NAME: &str = "spawnery";
     /// Secret of type `kubernetes.io/tls` with the CA and the leaf of the agent channel.
     pub const AGENT_TLS_SECRET: &str = "spawnery-agent-tls";
     /// Secret of type `kubernetes.io/tls` with the webhook's leaf.
     pub const WEBHOOK_TLS_SECRET: &str = "spawnery-webhook-tls";
+    /// Secret of type `kubernetes.io/tls` with the extender's leaf.
+    pub const EXTENDER_TLS_SECRET: &str = "spawnery-extender-tls";
     /// Lease of the leader.
     pub const LEASE: &str = "spawnery-operator.spawnery.cloud";
     /// The validating and the mutating webhook configuration.

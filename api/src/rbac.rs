@@ -1,13 +1,17 @@
-//! Which rights each component needs, and the roles made from that.
+//! Which rights each part has, and the roles made from that.
 //!
-//! One table for each component: [`RECONCILER`] and [`WEBHOOK`]. The chart, the test clusters and the check that nothing
-//! is denied all come from it, so a right that is missing here is missing everywhere and shows at once.
+//! Two tables: what a part needs ([`Component::rights`]), and what only upstream's users expect it to have
+//! ([`Component::compat`]). Test clusters grant the first alone, so a right that is missing there is missing everywhere and
+//! shows at once; the chart grants both, and takes them from here ([`chart::rights`]).
 
+pub mod chart;
+mod compat;
 mod roles;
 mod table;
 
-pub use roles::{Bound, objects};
-pub use table::{RECONCILER, WEBHOOK};
+pub use compat::RECONCILER_COMPAT;
+pub use roles::{Bound, objects, rules};
+pub use table::{EXTENDER, RECONCILER, WEBHOOK};
 
 /// Where a right holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,25 +46,36 @@ pub enum Component {
     Reconciler,
     /// Admission and eviction.
     Webhook,
+    /// Placement.
+    Extender,
 }
 
 impl Component {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Reconciler, Self::Webhook];
+    pub const ALL: [Self; 3] = [Self::Reconciler, Self::Webhook, Self::Extender];
 
     /// Name of its ServiceAccount, its roles and their bindings.
     pub fn account(self) -> &'static str {
         match self {
             Self::Reconciler => crate::names::object::OPERATOR,
             Self::Webhook => crate::names::object::WEBHOOK,
+            Self::Extender => crate::names::object::EXTENDER,
         }
     }
 
-    /// Its rights.
+    /// What it needs.
     pub fn rights(self) -> &'static [Right] {
         match self {
             Self::Reconciler => RECONCILER,
             Self::Webhook => WEBHOOK,
+            Self::Extender => EXTENDER,
+        }
+    }
+    /// What it has besides, for the sake of compatibility.
+    pub fn compat(self) -> &'static [Right] {
+        match self {
+            Self::Reconciler => RECONCILER_COMPAT,
+            Self::Webhook | Self::Extender => &[],
         }
     }
 }

@@ -177,6 +177,11 @@ pub fn webhook_names(namespace: &str) -> Vec<String> {
     service_names("spawnery-webhook", namespace)
 }
 
+/// The names of the extender's leaf; schedulers ask for the third.
+pub fn extender_names(namespace: &str) -> Vec<String> {
+    service_names("spawnery-extender", namespace)
+}
+
 /// Parameters that CA and leaf share. rcgen's own validity runs from 1975 to 4096, so it is always set here.
 fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, IssueError> {
     let mut subject = DistinguishedName::new();

@@ -21,6 +21,6 @@ pub mod serve;
 
 pub use bundle::Stored;
 pub use client::client_config;
-pub use issue::{Authority, Pair, operator_names, service_names, webhook_names};
+pub use issue::{Authority, Pair, extender_names, operator_names, service_names, webhook_names};
 pub use provider::{install_default, provider};
-pub use serve::{ServingCert, agent_server_config, webhook_server_config};
+pub use serve::{ServingCert, agent_server_config, extender_server_config, webhook_server_config};

@@ -97,6 +97,15 @@ pub fn agent_server_config(cert: Arc<ServingCert>) -> Result<ServerConfig, Serve
     Ok(config)
 }
 
+/// The extender: TLS 1.2 and up, HTTP/1.1 alone. A scheduler makes one call after the other, so it gains nothing from
+/// HTTP/2, but Go keeps an HTTP/2 connection whose peer has died for up to 45 s, and every call on it times out; an
+/// HTTP/1.1 connection goes with the first.
+pub fn extender_server_config(cert: Arc<ServingCert>) -> Result<ServerConfig, ServeError> {
+    let mut config = webhook_server_config(cert)?;
+    config.alpn_protocols = vec![HTTP1.to_vec()];
+    Ok(config)
+}
+
 /// Webhooks: TLS 1.2 and up, HTTP/2 and HTTP/1.1.
 pub fn webhook_server_config(cert: Arc<ServingCert>) -> Result<ServerConfig, ServeError> {
     let mut config = ServerConfig::builder_with_provider(provider())

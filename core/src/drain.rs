@@ -5,6 +5,7 @@
 //! while players could be moved: while the proxies can hear us and there is somewhere to go.
 
 use crate::occupancy::SealReason;
+use crate::stop;
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub enum OnDeadline {
 pub enum Cause {
     /// Somebody deletes the server.
     DeletionRequested,
+    /// Somebody deleted its pod past us.
+    PodTerminating,
     /// Its phase moves its players away: it retired for too long, or it failed with players on it.
     Draining,
     /// It is being replaced, and its players may stay as long as they like.
@@ -52,6 +55,7 @@ impl Cause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DeletionRequested => "DeletionRequested",
+            Self::PodTerminating => "PodTerminating",
             Self::Draining => "Draining",
             Self::Retiring => "Retiring",
             Self::NodeDraining => "NodeDraining",
@@ -61,9 +65,16 @@ impl Cause {
 
     /// Reads what a condition says.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::DeletionRequested, Self::Draining, Self::Retiring, Self::NodeDraining, Self::EvictionRequested]
-            .into_iter()
-            .find(|cause| cause.as_str() == text)
+        [
+            Self::DeletionRequested,
+            Self::PodTerminating,
+            Self::Draining,
+            Self::Retiring,
+            Self::NodeDraining,
+            Self::EvictionRequested,
+        ]
+        .into_iter()
+        .find(|cause| cause.as_str() == text)
     }
 
     /// Whether the door opens again when the cause passes.
@@ -82,6 +93,8 @@ impl Cause {
 pub struct Causes {
     /// The Server has a deletion timestamp.
     pub deleted: bool,
+    /// Its pod has a deletion timestamp.
+    pub pod_terminating: bool,
     /// The phase machine moves its players.
     pub draining: bool,
     /// It is retiring.
@@ -99,6 +112,8 @@ impl Causes {
     pub fn strongest(&self, now: Timestamp) -> Option<Cause> {
         if self.deleted {
             Some(Cause::DeletionRequested)
+        } else if self.pod_terminating {
+            Some(Cause::PodTerminating)
         } else if self.draining {
             Some(Cause::Draining)
         } else if self.retiring {
@@ -187,6 +202,8 @@ pub struct Inputs {
     pub closing_since: Option<Timestamp>,
     /// The clock so far.
     pub clock: Clock,
+    /// When the kubelet ends the pod whoever is on it (its deletion timestamp); `None` while nobody deletes it.
+    pub killed_at: Option<Timestamp>,
     /// Every proxy that may have players on this server hears us.
     pub audible: bool,
     /// A server of a group that players may be moved to is ready.
@@ -228,11 +245,19 @@ pub fn decide(inputs: &Inputs, policy: &Policy) -> Decision {
         return idle;
     };
     let move_at = after(inputs.closing_since.unwrap_or(inputs.now), policy.move_after);
-    if inputs.clock.started.is_none() && inputs.now < move_at {
+    // Nobody may finish first on a pod whose grace is running.
+    if inputs.clock.started.is_none() && inputs.killed_at.is_none() && inputs.now < move_at {
         return Decision { wake: earliest(idle.wake, Some(move_at)), ..idle };
     }
     let (clock, deadline) = run(inputs, policy, cause);
-    let at = if let Deadline::Running { at } = deadline { Some(at) } else { None };
+    let stop = inputs.killed_at.map(stop::stop_at);
+    let deadline = match (deadline, stop) {
+        // Nothing holds the kubelet's clock.
+        (_, Some(stop)) if inputs.now >= stop => Deadline::Passed,
+        (Deadline::Running { at }, Some(stop)) => Deadline::Running { at: at.min(stop) },
+        (deadline, _) => deadline,
+    };
+    let at = if let Deadline::Running { at } = deadline { Some(at) } else { stop.filter(|at| *at > inputs.now) };
     Decision { moving: true, clock, deadline, wake: earliest(idle.wake, at), ..idle }
 }
 

@@ -21,6 +21,9 @@ fn requested(seconds: i64) -> Causes {
 fn deleted() -> Causes {
     causes(|c| c.deleted = true)
 }
+fn terminating() -> Causes {
+    causes(|c| c.pod_terminating = true)
+}
 fn node() -> Causes {
     causes(|c| c.node_departing = true)
 }
@@ -28,6 +31,7 @@ fn node() -> Causes {
 #[rstest]
 #[case::nothing(Causes::default(), None, false)]
 #[case::deleted(deleted(), Some(Cause::DeletionRequested), false)]
+#[case::pod_terminating(terminating(), Some(Cause::PodTerminating), false)]
 #[case::draining(causes(|c| c.draining = true), Some(Cause::Draining), false)]
 #[case::retiring(causes(|c| c.retiring = true), Some(Cause::Retiring), false)]
 #[case::node(node(), Some(Cause::NodeDraining), false)]
@@ -38,7 +42,8 @@ fn node() -> Causes {
 #[case::request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(0)); c.node_departing = true; c.previous = Some(Cause::NodeDraining); }), Some(Cause::NodeDraining), false)]
 #[case::uncordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), None, true)]
 #[case::never_cordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::EvictionRequested); }), Some(Cause::EvictionRequested), false)]
-#[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::DeletionRequested), false)]
+#[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::DeletionRequested), false)]
+#[case::its_pod_s_deletion_binds_more_than_the_rest(causes(|c| { *c = Causes { deleted: false, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::PodTerminating), false)]
 #[case::deleted_after_uncordon(causes(|c| { c.deleted = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::DeletionRequested), true)]
 fn strongest(#[case] causes: Causes, #[case] want: Option<Cause>, #[case] withdrawn: bool) {
     assert_eq!((causes.strongest(T0), causes.withdrawn(T0)), (want, withdrawn));
@@ -46,6 +51,7 @@ fn strongest(#[case] causes: Causes, #[case] want: Option<Cause>, #[case] withdr
 
 #[rstest]
 #[case(Cause::DeletionRequested, false, true)]
+#[case(Cause::PodTerminating, false, true)]
 #[case(Cause::Draining, false, true)]
 #[case(Cause::Retiring, false, false)]
 #[case(Cause::NodeDraining, true, true)]
@@ -61,6 +67,7 @@ fn inputs(causes: Causes, now: i64) -> Inputs {
         causes,
         closing_since: Some(T0),
         clock: Clock::default(),
+        killed_at: None,
         audible: true,
         fallback_ready: true,
         now: at(now),
@@ -68,6 +75,10 @@ fn inputs(causes: Causes, now: i64) -> Inputs {
 }
 fn started(causes: Causes, started: i64, now: i64) -> Inputs {
     Inputs { clock: clock(Some(started), None), ..inputs(causes, now) }
+}
+/// As `inputs`, with a pod that the kubelet ends at second `killed_at`.
+fn killed(killed_at: i64, inputs: Inputs) -> Inputs {
+    Inputs { killed_at: Some(at(killed_at)), ..inputs }
 }
 fn clock(started: Option<i64>, held_since: Option<i64>) -> Clock {
     Clock { started: started.map(at), held_since: held_since.map(at) }
@@ -89,6 +100,39 @@ const NOWHERE: Deadline = Deadline::Held(Held::NoFallbackAvailable);
 #[case::not_stopped_by_a_longer_patience(started(deleted(), 0, 10), PATIENT, true, clock(Some(0), None), running(60))]
 #[case::a_node(inputs(node(), 0), POLICY, true, clock(Some(0), None), running(60))]
 #[case::a_request(inputs(requested(0), 0), POLICY, true, clock(Some(0), None), running(60))]
+// A pod that somebody deleted: its grace is the longest that anything can take.
+#[case::nobody_may_finish_first(killed(60, inputs(terminating(), 0)), PATIENT, true, clock(Some(0), None), running(55))]
+#[case::the_group_s_deadline_is_earlier(
+    killed(600, inputs(terminating(), 0)),
+    POLICY,
+    true,
+    clock(Some(0), None),
+    running(60)
+)]
+#[case::almost_at_the_end_of_its_grace(
+    killed(40, started(terminating(), 0, 34)),
+    POLICY,
+    true,
+    clock(Some(0), None),
+    running(35)
+)]
+#[case::at_the_end_of_its_grace(
+    killed(40, started(terminating(), 0, 35)),
+    POLICY,
+    true,
+    clock(Some(0), None),
+    Deadline::Passed
+)]
+#[case::its_grace_is_held_by_nothing(killed(40, Inputs { audible: false, fallback_ready: false, ..started(terminating(), 0, 35) }), HOLD, true, clock(Some(0), Some(35)), Deadline::Passed)]
+#[case::until_then_the_drain_is_held(killed(40, Inputs { fallback_ready: false, ..started(terminating(), 0, 10) }), POLICY, true, clock(Some(0), Some(10)), NOWHERE)]
+#[case::no_grace_worth_waiting_for(
+    killed(3, inputs(terminating(), 0)),
+    POLICY,
+    true,
+    clock(Some(0), None),
+    Deadline::Passed
+)]
+#[case::a_deleted_server_s_pod(killed(40, started(deleted(), 0, 10)), POLICY, true, clock(Some(0), None), running(35))]
 // The deadline.
 #[case::almost_there(started(node(), 0, 59), POLICY, true, clock(Some(0), None), running(60))]
 #[case::passed(started(node(), 0, 60), POLICY, true, clock(Some(0), None), Deadline::Passed)]
@@ -127,6 +171,8 @@ fn drains(
 #[case::the_deadline(inputs(node(), 0), POLICY, Some(60))]
 #[case::the_request_s_end(inputs(requested(-590), 0), POLICY, Some(10))]
 #[case::the_earlier_of_both(inputs(requested(0), 0), POLICY, Some(60))]
+#[case::the_end_of_the_grace(killed(40, inputs(terminating(), 0)), POLICY, Some(35))]
+#[case::held_and_the_end_of_the_grace(killed(40, Inputs { audible: false, ..inputs(terminating(), 0) }), POLICY, Some(35))]
 #[case::held_needs_no_wake(Inputs { audible: false, ..inputs(node(), 0) }, POLICY, None)]
 fn looks_again(#[case] inputs: Inputs, #[case] policy: Policy, #[case] seconds: Option<i64>) {
     assert_eq!(decide(&inputs, &policy).wake, seconds.map(at));

@@ -4,6 +4,11 @@ use crate::phase::Phase;
 use jiff::Timestamp;
 use std::time::Duration;
 
+/// How long a server that proxies still send players to keeps the room it last reported while nobody can count on it. A
+/// game that loads beside others is slow to answer and is not worth another server; one that is dead fails its readiness
+/// probe sooner and leaves the directory.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 /// One server of a group, as a value: what sizing, retirement, backoff and pruning decide on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -23,6 +28,8 @@ pub struct Member {
     pub slots: u32,
     /// Nothing recent is known about its players.
     pub stale: bool,
+    /// Age of its last report; zero when it never reported.
+    pub silent_for: Duration,
     /// It was in a directory of the proxies at some time.
     pub was_registered: bool,
     /// `spec.retire` is set.
@@ -70,17 +77,25 @@ impl Member {
         self.players == 0 && !self.stale
     }
 
-    /// Free slots it is worth to the group, where a server that is still coming up is worth all it will have.
+    /// Free slots it is worth to the group, where a server that is still coming up is worth all it will have, and one that
+    /// players are sent to what it last reported, for a while.
     pub fn expected_free(&self, max_players: u32) -> u32 {
+        let coming_up = !self.was_registered;
         if !self.counts() || self.sessions_gone {
             0
         } else if self.slots == 0 {
             max_players
-        } else if self.stale {
+        } else if self.stale && !coming_up && self.patience_left().is_none() {
             0
         } else {
             self.slots.saturating_sub(self.players)
         }
+    }
+
+    /// For how long a silent server that players are still sent to keeps its room.
+    pub fn patience_left(&self) -> Option<Duration> {
+        let silent = self.stale && self.slots > 0 && matches!(self.phase, Phase::Ready);
+        PATIENCE.checked_sub(self.silent_for).filter(|left| silent && !left.is_zero())
     }
 
     /// Free slots that a player could take now.
@@ -114,6 +129,7 @@ pub(crate) mod testing {
             players: 0,
             slots: 20,
             stale: false,
+            silent_for: Duration::ZERO,
             was_registered: true,
             retire: false,
             deleting: false,
@@ -156,10 +172,15 @@ pub(crate) mod testing {
                 m.ready_since = None;
             })
         }
-        /// No recent report.
+        /// No report for so long that its room is lost too.
         pub(crate) fn silent(self) -> Self {
+            self.silent_for(super::PATIENCE)
+        }
+        /// No report for so long, and for longer than a count is believed.
+        pub(crate) fn silent_for(self, silent_for: Duration) -> Self {
             self.with(|m| {
                 m.stale = true;
+                m.silent_for = silent_for;
                 m.empty_for = None;
             })
         }
@@ -212,6 +233,9 @@ mod tests {
     #[case::free_slots(member("a").players(5), 15)]
     #[case::never_reported(member("a").coming_up(), 30)]
     #[case::silent(member("a").silent(), 0)]
+    #[case::silent_for_a_moment(member("a").players(5).silent_for(Duration::from_secs(29)), 15)]
+    #[case::silent_for_a_moment_and_out_of_the_directory(member("a").silent_for(Duration::from_secs(29)).with(|m| m.phase = Phase::Starting), 0)]
+    #[case::fell_silent_while_coming_up(member("a").coming_up().silent().with(|m| m.slots = 20), 20)]
     #[case::pod_gone(member("a").with(|m| m.sessions_gone = true), 0)]
     #[case::never_reported_and_gone(member("a").coming_up().with(|m| m.sessions_gone = true), 0)]
     #[case::leaving(member("a").with(|m| m.condemned = true), 0)]

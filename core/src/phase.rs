@@ -79,6 +79,7 @@ pub enum Reason {
     Terminating,
     DrainingBeforeCleanup,
     DeletionRequested,
+    PodTerminating,
     RetentionElapsed,
     PodTerminal,
     PodLost,
@@ -102,6 +103,7 @@ impl Reason {
             Self::Terminating => "Terminating",
             Self::DrainingBeforeCleanup => "DrainingBeforeCleanup",
             Self::DeletionRequested => "DeletionRequested",
+            Self::PodTerminating => "PodTerminating",
             Self::RetentionElapsed => "RetentionElapsed",
             Self::PodTerminal => "PodTerminal",
             Self::PodLost => "PodLost",
@@ -131,7 +133,9 @@ pub struct Inputs {
     pub retire: bool,
     /// The pod is there and not being deleted.
     pub pod_exists: bool,
-    /// A pod was made for this server and is gone or being deleted.
+    /// Somebody deleted the pod past us, and its game may still run for as long as its grace lasts.
+    pub pod_terminating: bool,
+    /// A pod was made for this server and is gone, or its game ended while it was being deleted.
     pub pod_lost: bool,
     /// The pod ended, or its game crash-loops beyond [`MAX_CONTAINER_RESTARTS`].
     pub pod_terminal: bool,
@@ -290,6 +294,8 @@ fn draining(inputs: &Inputs) -> Decision {
         Decision::terminate(Reason::Drained)
     } else if inputs.drain_deadline_reached {
         Decision::terminate(Reason::DrainTimeout)
+    } else if inputs.pod_terminating && !inputs.deletion_requested {
+        Decision::new(Phase::Draining, Reason::PodTerminating)
     } else {
         Decision::new(Phase::Draining, Reason::DeletionRequested)
     }
@@ -304,6 +310,8 @@ fn retiring(inputs: &Inputs) -> Decision {
         Decision::terminate(Reason::Drained)
     } else if inputs.deletion_requested {
         Decision::new(Phase::Draining, Reason::DeletionRequested).drain(true)
+    } else if inputs.pod_terminating {
+        Decision::new(Phase::Draining, Reason::PodTerminating).drain(true)
     } else if inputs.max_stale_reached {
         Decision::new(Phase::Draining, Reason::MaxStaleElapsed).drain(true)
     } else {
@@ -321,6 +329,14 @@ fn live(inputs: &Inputs, phase: Phase) -> Decision {
             Decision::new(Phase::Draining, Reason::DeletionRequested).drain(true).deregister(ready)
         } else {
             Decision::terminate(Reason::DeletionRequested)
+        };
+    }
+    if inputs.pod_terminating {
+        // The pod cannot be kept, but its players can be moved for as long as its grace lasts.
+        return if ready || inputs.was_registered {
+            Decision::new(Phase::Draining, Reason::PodTerminating).drain(true).deregister(ready)
+        } else {
+            Decision::terminate(Reason::PodLost)
         };
     }
     if inputs.pod_terminal {

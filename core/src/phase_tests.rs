@@ -22,6 +22,7 @@ fn healthy(phase: Phase) -> Inputs {
         deletion_requested: false,
         retire: false,
         pod_exists: true,
+        pod_terminating: false,
         pod_lost: false,
         pod_terminal: false,
         pod_running: true,
@@ -67,6 +68,10 @@ fn failed(change: impl FnOnce(&mut Inputs)) -> Inputs {
 fn lost(i: &mut Inputs) {
     (i.pod_exists, i.pod_lost, i.pod_running, i.pod_ready) = (false, true, false, false);
 }
+fn terminating(inputs: &mut Inputs) {
+    inputs.pod_exists = false;
+    inputs.pod_terminating = true;
+}
 fn down(i: &mut Inputs, for_: Duration) {
     (i.agent_connected, i.agent_ready, i.stream_down) = (false, false, for_);
 }
@@ -95,6 +100,9 @@ const ALMOST: Duration = Duration::from_millis(14_999);
 #[case::draining_pod_lost(draining(|i| { i.occupied = true; lost(i); }), Phase::Terminating, Reason::PodLost, DELETE)]
 #[case::draining_pod_terminal(draining(|i| { i.occupied = true; i.pod_terminal = true; }), Phase::Terminating, Reason::PodTerminal, DELETE)]
 #[case::draining_lost_beats_terminal(draining(|i| { lost(i); i.pod_terminal = true; }), Phase::Terminating, Reason::PodLost, DELETE)]
+#[case::draining_while_its_pod_terminates(draining(|i| { terminating(i); i.occupied = true; }), Phase::Draining, Reason::PodTerminating, NONE)]
+#[case::draining_for_a_deletion_whose_pod_terminates(draining(|i| { terminating(i); i.deletion_requested = true; i.occupied = true; }), Phase::Draining, Reason::DeletionRequested, NONE)]
+#[case::draining_done_while_its_pod_terminates(draining(terminating), Phase::Terminating, Reason::Drained, DELETE)]
 #[case::draining_never_returns(draining(|i| { i.occupied = true; i.deletion_requested = false; }), Phase::Draining, Reason::DeletionRequested, NONE)]
 // Retiring.
 #[case::retiring_leaves_players_alone(retiring(|i| i.occupied = true), Phase::Retiring, Reason::Retiring, NONE)]
@@ -102,6 +110,8 @@ const ALMOST: Duration = Duration::from_millis(14_999);
 #[case::retiring_pod_lost(retiring(|i| { i.occupied = true; lost(i); }), Phase::Terminating, Reason::PodLost, DELETE)]
 #[case::retiring_pod_terminal(retiring(|i| { i.occupied = true; i.pod_terminal = true; }), Phase::Terminating, Reason::PodTerminal, DELETE)]
 #[case::retiring_deleted_drains(retiring(|i| { i.occupied = true; i.deletion_requested = true; }), Phase::Draining, Reason::DeletionRequested, DRAIN)]
+#[case::retiring_and_its_pod_terminates(retiring(|i| { i.occupied = true; terminating(i); }), Phase::Draining, Reason::PodTerminating, DRAIN)]
+#[case::retiring_deletion_beats_the_pod_s(retiring(|i| { i.occupied = true; i.deletion_requested = true; terminating(i); }), Phase::Draining, Reason::DeletionRequested, DRAIN)]
 #[case::retiring_too_long_drains(retiring(|i| { i.occupied = true; i.max_stale_reached = true; }), Phase::Draining, Reason::MaxStaleElapsed, DRAIN)]
 #[case::retiring_knows_no_drain_deadline(retiring(|i| { i.occupied = true; i.drain_deadline_reached = true; }), Phase::Retiring, Reason::Retiring, NONE)]
 #[case::retiring_deletion_beats_max_stale(retiring(|i| { i.occupied = true; i.deletion_requested = true; i.max_stale_reached = true; }), Phase::Draining, Reason::DeletionRequested, DRAIN)]
@@ -139,6 +149,10 @@ const ALMOST: Duration = Duration::from_millis(14_999);
 #[case::ready_stays_with_players(ready(|i| i.occupied = true), Phase::Ready, Reason::ReadyGatePassed, NONE)]
 #[case::ready_pod_lost(ready(lost), Phase::Terminating, Reason::PodLost, OUT_AND_DELETE)]
 #[case::ready_deleted(ready(|i| i.deletion_requested = true), Phase::Draining, Reason::DeletionRequested, OUT_AND_DRAIN)]
+#[case::ready_and_its_pod_terminates(ready(terminating), Phase::Draining, Reason::PodTerminating, OUT_AND_DRAIN)]
+#[case::ready_deletion_beats_the_pod_s(ready(|i| { terminating(i); i.deletion_requested = true; }), Phase::Draining, Reason::DeletionRequested, OUT_AND_DRAIN)]
+#[case::starting_again_and_its_pod_terminates(starting(|i| { terminating(i); i.was_registered = true; }), Phase::Draining, Reason::PodTerminating, DRAIN)]
+#[case::starting_and_its_pod_terminates(starting(terminating), Phase::Terminating, Reason::PodLost, DELETE)]
 #[case::ready_pod_terminal(ready(|i| i.pod_terminal = true), Phase::Failed, Reason::PodTerminal, OUT)]
 #[case::ready_flapping(ready(|i| i.readiness_losses = 3), Phase::Failed, Reason::Flapping, OUT_AND_DRAIN)]
 #[case::ready_has_no_startup_deadline(ready(|i| i.startup_deadline_reached = true), Phase::Ready, Reason::ReadyGatePassed, NONE)]
@@ -183,16 +197,16 @@ prop_compose! {
             Just(None), Just(Some(Phase::Pending)), Just(Some(Phase::Starting)), Just(Some(Phase::Ready)),
             Just(Some(Phase::Retiring)), Just(Some(Phase::Draining)), Just(Some(Phase::Terminating)), Just(Some(Phase::Failed)),
         ],
-        facts in any::<[bool; 15]>(),
+        facts in any::<[bool; 16]>(),
         down in 0_u64..40,
         losses in 0_u32..5,
         ready_for in 0_u64..1200,
     ) -> Inputs {
-        let [deletion_requested, retire, pod_exists, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
+        let [deletion_requested, retire, pod_exists, pod_terminating, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
              agent_ready, occupied, was_registered, startup_deadline_reached, drain_deadline_reached, max_stale_reached,
              retention_elapsed] = facts;
         Inputs {
-            phase, deletion_requested, retire, pod_exists, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
+            phase, deletion_requested, retire, pod_exists, pod_terminating, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
             agent_ready, stream_down: Duration::from_secs(down), occupied, was_registered, readiness_losses: losses,
             startup_deadline_reached, drain_deadline_reached, max_stale_reached, retention_elapsed,
             ready_for: Duration::from_secs(ready_for),

@@ -66,6 +66,9 @@ fn ceiling(wanted: u32, granted: u32) -> Option<Limit> {
 #[case::deletes_not_seen_yet_are_gone(vec![member("a")], deleting(&["a"]), POLICY, Action::Create(1), ENOUGH)]
 #[case::deleted_servers_are_gone(vec![member("a").with(|m| m.deleting = true)], nothing(), POLICY, Action::Create(1), ENOUGH)]
 #[case::silent_servers_have_no_room(vec![member("a").silent()], nothing(), POLICY, Action::Create(1), ENOUGH)]
+#[case::a_moment_of_silence_makes_no_server(vec![member("a").players(6).silent_for(Duration::from_secs(12))], nothing(), POLICY, Action::Keep, ENOUGH)]
+#[case::nor_does_a_replacement_that_is_slow_to_load(vec![member("a").players(6).with(|m| m.condemned = true), member("b").coming_up().silent().with(|m| m.slots = 20)], nothing(), POLICY, Action::Keep, ENOUGH)]
+#[case::a_full_server_is_full_when_silent(vec![member("a").players(11).silent_for(Duration::from_secs(12))], nothing(), POLICY, Action::Create(1), ENOUGH)]
 #[case::lost_pods_have_no_room(vec![member("a").with(|m| m.sessions_gone = true)], nothing(), POLICY, Action::Create(1), ENOUGH)]
 #[case::failed_servers_are_replaced(vec![member("a").failed(at(0))], nothing(), POLICY, Action::Create(1), ENOUGH)]
 #[case::draining_servers_are_replaced(vec![member("a").with(|m| m.phase = Phase::Draining)], nothing(), POLICY, Action::Create(1), ENOUGH)]
@@ -138,13 +141,15 @@ fn any_member() -> impl Strategy<Value = Member> {
         0_u32..21,
         0_u32..21,
         0_i64..100,
+        0_u64..60,
     )
-        .prop_map(|(phase, facts, players, slots, created)| {
+        .prop_map(|(phase, facts, players, slots, created, silent)| {
             let [current, stale, was_registered, retire, deleting, condemned, closing] = facts;
             member("").with(|m| {
                 (m.phase, m.current, m.stale, m.was_registered) = (phase, current, stale, was_registered);
                 (m.retire, m.deleting, m.condemned, m.closing) = (retire, deleting, condemned, closing);
                 (m.slots, m.players, m.created_at) = (slots, players.min(slots), at(created));
+                m.silent_for = Duration::from_secs(silent);
             })
         })
 }

@@ -10,6 +10,8 @@ pub const SERVER_OCCUPANCY: &str = "server-occupancy";
 pub const DOOR: &str = "door";
 /// Redials when the operator has been silent for 15 s, so the operator must speak at least every 5 s.
 pub const KEEP_ALIVE: &str = "keep-alive";
+/// Holds the end of its pod up (a preStop hook) until it hears `Release`, so it must be told once the pod is sealed.
+pub const RELEASE: &str = "release";
 
 /// Every capability of this version of the protocol, in the order in which agents announce them.
-pub const ALL: [&str; 5] = [DIRECTORY_REVISIONS, REPORT_NOW, SERVER_OCCUPANCY, DOOR, KEEP_ALIVE];
+pub const ALL: [&str; 6] = [DIRECTORY_REVISIONS, REPORT_NOW, SERVER_OCCUPANCY, DOOR, KEEP_ALIVE, RELEASE];

@@ -1,12 +1,13 @@
 //! Each message against bytes derived by hand from the protobuf wire format, never printed by the code under test.
 //!
 //! A tag is `(field << 3) | wire type` as a varint: field 1 varint is `08`, field 1 length-delimited `0a`, and so on by
-//! eight; fields of ours are `c03e`/`c23e` (1000 varint/length-delimited), `c83e`/`ca3e` (1001) and `d23e` (1002).
+//! eight; fields of ours are `c03e`/`c23e` (1000 varint/length-delimited), `c83e`/`ca3e` (1001), `d23e` (1002) and
+//! `da3e` (1003).
 
 use prost::Message;
 use spawnery_proto::v1alpha1::{
     DirectoryApplied, Door, DoorApplied, DrainPlayers, FullSync, Heartbeat, Hello, KeepAlive, OperatorToProxy,
-    OperatorToServer, PlayerCount, PlayerJoinedServer, ProxyMessage, Ready, RegisterServer, RegisteredServer,
+    OperatorToServer, PlayerCount, PlayerJoinedServer, ProxyMessage, Ready, RegisterServer, RegisteredServer, Release,
     ReportInterval, ReportNow, ServerMessage, ServerOccupancy, SessionDeadline, SetReady, UnregisterServer,
     operator_to_proxy, operator_to_server, proxy_message, server_message,
 };
@@ -108,6 +109,7 @@ fn messages_of_ours() {
     golden("08 09  10 01  18 02", DoorApplied { revision: 9, open: true, epoch: 2 });
     golden("08 ffffffffffffffffff01", ReportNow { nonce: u64::MAX });
     golden("08 02", KeepAlive { epoch: 2 });
+    golden("08 02", Release { epoch: 2 });
 }
 
 #[test]
@@ -132,6 +134,7 @@ fn operator_to_server_branches() {
     golden("c23e 02 08 07", wrap(M::ReportNow(ReportNow { nonce: 7 })));
     golden("ca3e 06 08 01 10 09 18 02", wrap(M::Door(Door { open: true, revision: 9, epoch: 2 })));
     golden("d23e 02 08 02", wrap(M::KeepAlive(KeepAlive { epoch: 2 })));
+    golden("da3e 02 08 02", wrap(M::Release(Release { epoch: 2 })));
 }
 
 #[test]
@@ -173,6 +176,7 @@ fn operator_to_proxy_branches() {
     golden("c23e 02 08 07", wrap(M::ReportNow(ReportNow { nonce: 7 })));
     golden("ca3e 04 10 09 18 02", wrap(M::Door(Door { open: false, revision: 9, epoch: 2 })));
     golden("d23e 02 08 02", wrap(M::KeepAlive(KeepAlive { epoch: 2 })));
+    golden("da3e 02 08 02", wrap(M::Release(Release { epoch: 2 })));
 }
 
 #[test]

@@ -7,10 +7,16 @@ use clap::{ArgAction, Parser};
 use spawnery_api::names::object;
 use spawnery_runtime::args::{AdminArgs, ClientArgs, LogArgs, ScopeArgs, bind_address, duration};
 
+use crate::check;
+use crate::render::Placement;
+
 /// Sizes, drains and heals groups of servers and proxies from what agents report.
 #[derive(Debug, Parser)]
 #[command(name = "spawnery-reconciler", version)]
 pub struct Args {
+    /// Something else than running.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// How to reach the API server.
     #[command(flatten)]
     pub client: ClientArgs,
@@ -67,9 +73,23 @@ pub struct Args {
     /// URL that is probed for an answer of the webhook; empty means /probe below where the API server would go.
     #[arg(long, default_value = "", value_name = "URL")]
     pub webhook_probe_url: String,
+    /// Scheduler that places servers and proxies; empty means the cluster's default.
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Mark servers and proxies with the resource spawnery.cloud/placement, by which a scheduler that other pods use too
+    /// knows that it has to ask the extender about them. That scheduler must be told to ignore the resource.
+    #[arg(long)]
+    pub placement_resource: bool,
     /// Name of the pod that this runs in; without one no pod is labelled as the leader.
     #[arg(long, env = "POD_NAME", default_value = "", value_name = "NAME")]
     pub pod_name: String,
+}
+
+/// What this program does besides.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Ask an installation whether it is at work, and end: 0 when it is.
+    Check(check::Args),
 }
 
 /// What the rest of the process reads of the flags.
@@ -99,6 +119,8 @@ pub struct Config {
     pub webhook_url: Option<String>,
     /// URL that is probed.
     pub webhook_probe_url: String,
+    /// What pods say to schedulers.
+    pub placement: Placement,
     /// The pod that this runs in.
     pub pod_name: Option<String>,
     /// Unlike that of any other process, also of an earlier one in the same pod.
@@ -153,6 +175,7 @@ impl Config {
             webhook_probe_url: given(&args.webhook_probe_url)
                 .unwrap_or_else(|| format!("{}/probe", webhook_url.as_deref().unwrap_or(&service))),
             webhook_url,
+            placement: Placement { scheduler: given(&args.scheduler_name), resource: args.placement_resource },
             identity: format!("{}_{random:016x}", pod_name.as_deref().unwrap_or(object::OPERATOR)),
             pod_name,
             operator_namespace,
@@ -185,6 +208,13 @@ mod tests {
     fn a_webhook_url_is_also_probed() {
         let config = config(&["--webhook-url=https://127.0.0.1:8443/"]).expect("flags fit");
         assert_eq!(config.webhook_probe_url, "https://127.0.0.1:8443/probe");
+    }
+
+    #[test]
+    fn pods_say_nothing_to_schedulers_unless_told_to() {
+        assert_eq!(config(&[]).expect("defaults fit").placement, Placement::default());
+        let told = config(&["--scheduler-name=spawnery", "--placement-resource"]).expect("flags fit");
+        assert_eq!(told.placement, Placement { scheduler: Some("spawnery".to_owned()), resource: true });
     }
 
     #[rstest]

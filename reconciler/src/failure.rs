@@ -51,7 +51,8 @@ impl ReconcileError for Failure {
         match self {
             Self::Call { source, .. } => source.retryable(),
             Self::Bootstrap(error) => error.retryable(),
-            Self::Render(_) | Self::Inputs(_) => false,
+            // Asks nothing of the API server, and whatever sets it right wakes us.
+            Self::Render(_) | Self::Inputs(_) => true,
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use spawnery_api::names::container;
 use spawnery_api::v1alpha1::{ExposeType, ProxyGroup, Server};
-use spawnery_api::view::{PodView, Role};
+use spawnery_api::view::{ContainerStatus, PodView, Role};
 use spawnery_core::door::{ProxyFacts, ServerWant, WantDoor};
 use spawnery_core::ledger::{self, PodUid};
 use spawnery_runtime::keys::KeyStream;
@@ -94,7 +94,8 @@ fn proxy_facts(pod: &PodView, group: Option<&ProxyGroup>) -> ProxyFacts {
         Some(game) => std::slice::from_ref(game).iter(),
         None => pod.status.container_statuses.iter(),
     };
-    let since = |status: &spawnery_api::view::ContainerStatus| status.started_at;
+    // A container that does not run has no process that was told anything before its end.
+    let since = |status: &ContainerStatus| status.started_at.or(status.ended_at);
     let all_known = containers().all(|status| since(status).is_some());
     ProxyFacts {
         uid: PodUid::from(pod.uid()),
@@ -148,6 +149,10 @@ mod tests {
         json!({"name": name, "restartCount": restarts, "state": {"running": {"startedAt": at}}})
     }
 
+    fn ended(name: &str, field: &str) -> Value {
+        json!({"name": name, "restartCount": 0, field: {"terminated": {"exitCode": 137, "finishedAt": LATE}}})
+    }
+
     const EARLY: &str = "2026-01-01T00:00:00Z";
     const LATE: &str = "2026-01-01T01:00:00Z";
 
@@ -158,6 +163,9 @@ mod tests {
     #[case::a_sidecar_restarted(json!([running("velocity", EARLY, 0), running("side", LATE, 3)]), true, Some(EARLY))]
     #[case::the_game_restarted(json!([running("velocity", LATE, 1), running("side", EARLY, 0)]), true, Some(LATE))]
     #[case::other_images_the_earliest(json!([running("a", EARLY, 0), running("b", LATE, 0)]), true, Some(EARLY))]
+    #[case::ended(json!([ended("velocity", "state")]), true, Some(LATE))]
+    #[case::ended_and_waits_for_its_restart(json!([ended("velocity", "lastState")]), true, Some(LATE))]
+    #[case::one_ended_and_one_runs(json!([running("a", EARLY, 0), ended("b", "state")]), true, Some(EARLY))]
     #[case::one_of_them_unknown(json!([running("a", EARLY, 0), {"name": "b", "restartCount": 0, "state": {}}]), true, None)]
     fn since_when_a_proxy_routes(#[case] containers: Value, #[case] started: bool, #[case] since: Option<&str>) {
         let facts = proxy_facts(&pod(&containers, &json!([])), None);

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Args, Config};
+use crate::args::{Args, Command, Config};
 use crate::bootstrap::Accounts;
 use crate::channel::auth::{KubeAuthenticator, PodIdentity};
 use crate::channel::metrics::ChannelMetrics;
@@ -36,7 +36,9 @@ use crate::feeds::{self, Feeds, Queues, Wakes};
 use crate::hub::{Hub, HubConfig};
 use crate::metrics::Metrics;
 use crate::tls::Certificates;
-use crate::{component, hub_feed, network, orphans, probe, proxygroup, server, servergroup, webhook_config};
+use crate::{
+    check, component, hub_feed, network, orphans, probe, proxygroup, registered, server, servergroup, webhook_config,
+};
 
 /// How long the release of the lease may take.
 const RELEASE: Duration = Duration::from_secs(5);
@@ -46,6 +48,9 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When it could not start, a part of it ended, or leadership was lost.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    if let Some(Command::Check(check)) = &args.command {
+        return check::run(check, &args.scope.operator_namespace).await;
+    }
     let config = Config::new(&args, rand::random())?;
     let supervisor = Supervisor::new();
     supervisor.watch_signals(Duration::ZERO)?;
@@ -113,6 +118,11 @@ impl Replica {
         let readiness = Readiness::new();
         let stores = feeds.clone();
         readiness.check("stores", move || stores.missing().is_empty());
+        let (api, flag) = (clients.api.clone(), readiness.flag("webhook registration"));
+        supervisor.spawn_until_stopped("first registration", async move {
+            registered::wait(api, flag).await;
+            std::future::pending().await
+        });
         admin::serve(&args.admin, readiness, registry, supervisor)?;
 
         let hub_config = HubConfig {

@@ -3,10 +3,16 @@
 //! Each is a merge patch on `pods/status`, which takes labels and annotations and leaves the spec alone, with the UID of
 //! the pod that was judged: a pod of the same name made since answers 409.
 
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use spawnery_api::names::{annotation, label};
 use spawnery_api::view::PodView;
 use spawnery_core::occupancy::{Carried, Marks, SealReason};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::latest::Latest;
 
 /// The patch that makes a pod carry these marks, all at once.
 pub fn marks_patch(marks: &Marks, pod_uid: &str) -> Value {
@@ -37,6 +43,35 @@ pub fn seal_patch(reason: SealReason, pod_uid: &str) -> Value {
 /// The patch that takes an eviction request off a pod.
 pub fn clear_request_patch(pod_uid: &str) -> Value {
     json!({ "metadata": { "uid": pod_uid, "annotations": { annotation::EVICTION_REQUESTED: null } } })
+}
+
+/// Writes such a patch; `false` when the pod went, or is another one by now.
+///
+/// # Errors
+/// What else the API server says: `what` could not be done.
+pub(crate) async fn write(
+    ctx: &Context,
+    latest: &Latest<PodView>,
+    (namespace, name): (&str, &str),
+    writer: &str,
+    patch: &Value,
+    what: &'static str,
+) -> Result<bool, Failure> {
+    let api: Api<PodView> = Api::namespaced(ctx.clients.api.clone(), namespace);
+    let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
+    match ctx.write(api.patch_status(name, &params, &Patch::Merge(patch))).await {
+        Ok(pod) => {
+            latest.wrote(pod);
+            Ok(true)
+        }
+        // Gone, another one, or (invalid) a UID that is not the object's.
+        Err(error) if error.is_not_found() || error.is_conflict() || error.is_invalid() => {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(namespace, name, error, "a pod went before we could {what}");
+            Ok(false)
+        }
+        Err(source) => Err(Failure::Call { what, source }),
+    }
 }
 
 /// The marks that a pod carries.

@@ -1,9 +1,10 @@
-//! The CA and the two leaves: kept in Secrets, renewed in time, served from memory.
+//! The CA and the leaves: kept in Secrets, renewed in time, served from memory.
 //!
 //! ```text
 //! Secret spawnery-agent-tls (CA, agent leaf) ─► ServingCert of the agent channel
 //!        │ signs                             └► CA bundle ─► game namespaces, webhook configurations, probe
-//!        └► Secret spawnery-webhook-tls (leaf alone) ─► webhook replicas follow it by their own watch
+//!        ├► Secret spawnery-webhook-tls (leaf alone) ─► webhook replicas follow it by their own watch
+//!        └► Secret spawnery-extender-tls (leaf alone) ─► extender replicas do the same
 //! ```
 //!
 //! Every write is a compare-and-set: two leaders, or a person with kubectl, never leave a key without its certificate.
@@ -20,7 +21,7 @@ use kube::core::ObjectMeta;
 use spawnery_api::names::object;
 use spawnery_certs::bundle::{CA_CERT, Stored, TLS_CERT, TLS_KEY};
 use spawnery_certs::check::check_pair;
-use spawnery_certs::issue::{IssueError, Pair, operator_names, webhook_names};
+use spawnery_certs::issue::{Authority, IssueError, Pair, extender_names, operator_names, webhook_names};
 use spawnery_certs::serve::{ServeError, ServingCert};
 use spawnery_core::rotation::Rotation;
 use spawnery_runtime::client::{CALL, CallError, deadline};
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 
 use crate::args::Config;
 use crate::metrics::Metrics;
+use crate::owner;
 
 /// How often certificates are looked at while all is well; upstream's.
 const IDLE: Duration = Duration::from_hours(1);
@@ -56,6 +58,9 @@ pub enum TlsError {
     /// A certificate was made and cannot be served.
     #[error("could not serve the certificate of the agent channel")]
     Serve(#[from] ServeError),
+    /// It is not known who would take the Secrets along.
+    #[error("could not look for the owner of the certificates' Secrets")]
+    Owner(#[source] CallError),
     /// The rotation rule left no CA; it would be a defect of ours.
     #[error("there is no CA after bringing certificates up to date")]
     NoCa,
@@ -63,9 +68,12 @@ pub enum TlsError {
 
 /// Keeps the certificates.
 pub struct Certificates {
+    client: kube::Client,
+    namespace: String,
     secrets: Api<Secret>,
     agent_names: Vec<String>,
-    webhook_names: Vec<String>,
+    /// Secrets with a leaf alone, and the names in it.
+    leaves: [(&'static str, Vec<String>); 2],
     clock: Clock,
     leadership: Leadership,
     serving: Arc<ServingCert>,
@@ -94,9 +102,14 @@ impl Certificates {
         // A webhook that is reached by URL is asked for under the URL's host.
         webhook_names.extend(config.webhook_url.as_deref().and_then(host).map(str::to_owned));
         Self {
-            secrets: Api::namespaced(client, namespace),
+            secrets: Api::namespaced(client.clone(), namespace),
+            client,
+            namespace: namespace.clone(),
             agent_names: operator_names(namespace),
-            webhook_names,
+            leaves: [
+                (object::WEBHOOK_TLS_SECRET, webhook_names),
+                (object::EXTENDER_TLS_SECRET, extender_names(namespace)),
+            ],
             clock,
             leadership,
             serving: ServingCert::empty(),
@@ -132,7 +145,7 @@ impl Certificates {
         }
     }
 
-    /// Brings both Secrets up to date and takes over what they hold.
+    /// Brings the Secrets up to date and takes over what they hold.
     ///
     /// # Errors
     /// Where the API server or a certificate stands in the way; what was served before goes on being served.
@@ -145,7 +158,9 @@ impl Certificates {
         if let Some(end) = self.serving.not_after() {
             self.metrics.leaf_not_after.set(end.as_second());
         }
-        self.webhook(ca).await?;
+        for (name, names) in &self.leaves {
+            self.leaf(ca, name, names).await?;
+        }
         let bundle: Arc<str> = ca.cert_pem().into();
         self.ca.send_if_modified(|current| {
             let changed = current.as_deref() != Some(&*bundle);
@@ -175,21 +190,20 @@ impl Certificates {
         Ok(renewed)
     }
 
-    async fn webhook(&self, ca: &spawnery_certs::issue::Authority) -> Result<(), TlsError> {
-        let name = object::WEBHOOK_TLS_SECRET;
+    async fn leaf(&self, ca: &Authority, name: &'static str, names: &[String]) -> Result<(), TlsError> {
         let found = self.get(name).await?;
         let held = data(found.as_ref());
         let now = self.clock.wall();
         let text = |key: &str| held.get(key).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
         let pair = text(TLS_CERT).zip(text(TLS_KEY)).map(|(cert_pem, key_pem)| Pair { cert_pem, key_pem });
         let sound = pair.is_some_and(|pair| {
-            let checked = check_pair(&pair, ca.cert_pem(), &self.webhook_names, now);
+            let checked = check_pair(&pair, ca.cert_pem(), names, now);
             checked.is_ok_and(|validity| !validity.renewal_due(now))
         });
         if sound && text(CA_CERT).as_deref() == Some(ca.cert_pem()) {
             return Ok(());
         }
-        let pair = ca.leaf(now, &self.webhook_names)?;
+        let pair = ca.leaf(now, names)?;
         let fresh = [(CA_CERT, ca.cert_pem()), (TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)];
         let fresh = fresh.map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec()));
         self.put(name, found, fresh.into()).await?;
@@ -218,6 +232,9 @@ impl Certificates {
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         });
+        if let Some(owner) = owner::role(&self.client, &self.namespace).await.map_err(TlsError::Owner)? {
+            owner::set(&mut secret.metadata, owner);
+        }
         // Entries that are not ours (slots of a rotation, somebody's notes) stay.
         let entries = fresh.into_iter().map(|(key, value)| (key, ByteString(value)));
         secret.data.get_or_insert_default().extend(entries);

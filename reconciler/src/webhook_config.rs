@@ -8,7 +8,7 @@ pub mod build;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -29,6 +29,8 @@ use build::{Registration, Target};
 const RESYNC: Duration = Duration::from_mins(5);
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// For how long what was read of our `ClusterRole` is believed; after that a reinstallation is noticed at the next wake-up.
+const OWNER_KNOWN_FOR: Duration = Duration::from_mins(1);
 
 /// Writes the registration whenever what it says changes; never ends by itself.
 ///
@@ -41,8 +43,15 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let (mut ca, mut width) = (ctx.ca.clone(), ctx.width.clone());
     let mut written: Option<Registration> = None;
+    let mut owner = Owner::default();
+    let mut resync = ctx.now() + RESYNC;
     loop {
-        let pause = match desired(&ctx, written.is_some()).await {
+        if ctx.now() >= resync {
+            // Due anyway: forget what we know, so that it is read and written again.
+            (written, owner) = (None, Owner::default());
+            resync = ctx.now() + RESYNC;
+        }
+        let pause = match desired(&ctx, written.is_some(), &mut owner).await {
             Ok(Some(wanted)) if written.as_ref() == Some(&wanted) => RESYNC,
             Ok(Some(wanted)) => match apply(&ctx, &wanted).await {
                 Ok(()) => {
@@ -51,19 +60,20 @@ pub async fn run(
                     written = Some(wanted);
                     RESYNC
                 }
-                Err(error) => failed(&error),
+                Err(error) => {
+                    owner = Owner::default();
+                    failed(&error)
+                }
             },
             Ok(None) => RESYNC,
             Err(error) => failed(&error),
         };
+        let pause = pause.min(resync.saturating_duration_since(ctx.now()));
         tokio::select! {
             _ = wakes.next() => {}
             _ = ca.changed() => {}
             _ = width.changed() => {}
-            () = tokio::time::sleep(pause) => {
-                // Due anyway: forget what we know, so that it is written again.
-                if pause == RESYNC { written = None; }
-            }
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -74,7 +84,7 @@ fn failed(error: &CallError) -> Duration {
 }
 
 /// `None` while it is too early: no CA, or no webhook that ever answered.
-async fn desired(ctx: &Context, registered: bool) -> Result<Option<Registration>, CallError> {
+async fn desired(ctx: &Context, registered: bool, owner: &mut Owner) -> Result<Option<Registration>, CallError> {
     let Some(ca_bundle) = ctx.ca.borrow().clone() else {
         return Ok(None);
     };
@@ -90,7 +100,7 @@ async fn desired(ctx: &Context, registered: bool) -> Result<Option<Registration>
         ca_bundle,
         target,
         namespaces: namespaces(ctx),
-        owner: owner(ctx).await?,
+        owner: owner.get(ctx.now(), || role(ctx)).await?,
         operator_namespace,
     }))
 }
@@ -109,7 +119,28 @@ async fn exists(ctx: &Context) -> Result<bool, CallError> {
     Ok(ctx.read(api.get_metadata_opt(object::WEBHOOK_CONFIGURATION)).await?.is_some())
 }
 
-async fn owner(ctx: &Context) -> Result<Option<OwnerReference>, CallError> {
+/// Our `ClusterRole` as an owner, read now and then: pods wake us many times a second.
+#[derive(Debug, Default)]
+struct Owner(Option<(Instant, Option<OwnerReference>)>);
+
+impl Owner {
+    async fn get<E>(
+        &mut self,
+        now: Instant,
+        read: impl AsyncFnOnce() -> Result<Option<OwnerReference>, E>,
+    ) -> Result<Option<OwnerReference>, E> {
+        if let Some((at, known)) = &self.0
+            && now.saturating_duration_since(*at) < OWNER_KNOWN_FOR
+        {
+            return Ok(known.clone());
+        }
+        let owner = read().await?;
+        self.0 = Some((now, owner.clone()));
+        Ok(owner)
+    }
+}
+
+async fn role(ctx: &Context) -> Result<Option<OwnerReference>, CallError> {
     let api: Api<ClusterRole> = Api::all(ctx.clients.api.clone());
     let role = match ctx.read(api.get_metadata_opt(object::OPERATOR)).await {
         Ok(role) => role,
@@ -134,4 +165,29 @@ async fn apply(ctx: &Context, wanted: &Registration) -> Result<(), CallError> {
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
     ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted)))).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(uid: &str) -> OwnerReference {
+        OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() }
+    }
+
+    #[tokio::test]
+    async fn the_owner_is_read_once_a_minute_and_a_new_one_is_noticed() {
+        let mut owner = Owner::default();
+        let begin = Instant::now();
+        let mut at = async |seconds, answer: Result<&str, ()>| {
+            let now = begin + Duration::from_secs(seconds);
+            owner.get(now, async || answer.map(|uid| Some(role(uid)))).await.map(|owner| owner.map(|owner| owner.uid))
+        };
+        let uid = |uid: &str| Ok(Some(uid.to_owned()));
+        assert_eq!(at(0, Err(())).await, Err(()), "a failure is not remembered");
+        assert_eq!(at(0, Ok("old")).await, uid("old"));
+        assert_eq!(at(59, Ok("new")).await, uid("old"));
+        assert_eq!(at(60, Err(())).await, Err(()), "what is too old is not believed because nobody answers");
+        assert_eq!(at(60, Ok("new")).await, uid("new"));
+    }
 }

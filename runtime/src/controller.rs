@@ -2,23 +2,24 @@
 //!
 //! kube's applier does the scheduling: one object is never reconciled twice at once, and an object that is asked for
 //! again while it is being reconciled comes round once more. Here are the rules around it: bounded concurrency, delays
-//! that grow with the number of failures in a row, every result counted, and an end that nobody asked for is an error.
+//! that grow with the number of failures in a row and hold against wake-ups, every result counted, and an end that nobody
+//! asked for is an error.
 
-use std::collections::HashMap;
+mod retries;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::controller::{Action, Config, Error, ReconcileRequest, applier};
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::Mutex;
-use rand::Rng as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Fed, Feed};
 use crate::keys::{KeySender, KeyStream};
+use retries::Retries;
 
 /// What is particular about one controller.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +53,17 @@ impl Settings {
 pub trait ReconcileError: std::error::Error + Send + Sync + 'static {
     /// Short constant name for metrics.
     fn label(&self) -> &'static str;
-    /// `false` where only a change of the object can help; the resync still comes round.
+    /// `false` where somebody has to set something right of which we do not hear, such as a right: wake-ups then wait for
+    /// the growing delay too, unless the object was edited, is to go, or the [`Era`] is another.
     fn retryable(&self) -> bool;
+}
+
+/// What all reconciles of a controller share, as far as failures depend on it.
+pub trait Era: Send + Sync + 'static {
+    /// A number that changes when objects that failed have to be looked at again without delay.
+    fn era(&self) -> u64 {
+        0
+    }
 }
 
 /// Is told of each finished reconcile: controller, label of the error or `"ok"`, and how long it took.
@@ -76,28 +86,33 @@ pub async fn run<K, C, F, Fut, E>(
 ) -> anyhow::Result<()>
 where
     K: Fed,
-    C: Send + Sync + 'static,
+    C: Era,
     F: Fn(Arc<K>, Arc<C>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send + 'static,
     E: ReconcileError,
 {
     feed.wait_synced().await;
-    let failures = Arc::new(Failures::default());
+    let retries = Arc::new(Retries::new(settings));
     let resync = resync(settings.resync, feed.clone(), wake);
     let requests =
         keys.map(|key| Ok::<_, Infallible>(ReconcileRequest::from(key))).take_until(stop.clone().cancelled_owned());
 
-    let settle = Arc::clone(&failures);
+    let settle = Arc::clone(&retries);
     let timed = move |object: Arc<K>, context: Arc<C>| {
-        let key = ObjectRef::from_obj(object.as_ref()).to_string();
         let (settle, observer) = (Arc::clone(&settle), Arc::clone(&observer));
         let started = tokio::time::Instant::now();
-        let work = reconcile(object, context);
+        let work = match settle.held(object.as_ref(), context.era()) {
+            None => Ok(reconcile(Arc::clone(&object), context)),
+            Some(left) => Err(left),
+        };
         Box::pin(async move {
-            let result = work.await;
+            let result = match work {
+                Ok(work) => work.await,
+                Err(left) => return Ok(Action::requeue(left)),
+            };
             let label = match &result {
                 Ok(_) => {
-                    settle.clear(&key);
+                    settle.succeeded(object.as_ref());
                     "ok"
                 }
                 Err(error) => error.label(),
@@ -106,19 +121,17 @@ where
             result
         })
     };
-    let retry = move |object: Arc<K>, error: &E, _: Arc<C>| {
-        let key = ObjectRef::from_obj(object.as_ref()).to_string();
-        let attempt = failures.add(&key);
-        let delay = if error.retryable() { delay(&settings, attempt) } else { settings.resync };
+    let retry = move |object: Arc<K>, error: &E, context: Arc<C>| {
+        let failure = retries.failed(object.as_ref(), error, context.era());
         tracing::warn!(
             controller = settings.name,
-            object = key,
+            object = %ObjectRef::from_obj(object.as_ref()),
             error = error as &dyn std::error::Error,
-            attempt,
-            retry_ms = delay.as_millis(),
+            attempt = failure.attempt,
+            retry_ms = failure.delay.as_millis(),
             "could not reconcile"
         );
-        Action::requeue(delay)
+        Action::requeue(failure.delay)
     };
     let config = Config::default().concurrency(settings.concurrency);
     let results = applier(timed, retry, context, feed.store(), requests, config).for_each(|result| {
@@ -150,60 +163,5 @@ async fn resync<K: Fed>(every: Duration, feed: Feed<K>, wake: KeySender<ObjectRe
     }
 }
 
-/// Failures in a row by object.
-#[derive(Default)]
-struct Failures(Mutex<HashMap<String, (u32, Instant)>>);
-
-impl Failures {
-    /// Objects remembered at most; beyond it the oldest failures are forgotten.
-    const BOUND: usize = 10_000;
-
-    fn add(&self, key: &str) -> u32 {
-        let mut counts = self.0.lock();
-        if counts.len() >= Self::BOUND && !counts.contains_key(key) {
-            let oldest = counts.iter().min_by_key(|(_, (_, at))| *at).map(|(key, _)| key.clone());
-            oldest.map(|oldest| counts.remove(&oldest));
-        }
-        let entry = counts.entry(key.to_owned()).or_insert_with(|| (0, Instant::now()));
-        entry.0 = entry.0.saturating_add(1);
-        entry.0
-    }
-
-    fn clear(&self, key: &str) {
-        self.0.lock().remove(key);
-    }
-}
-
-/// Half to all of a delay that doubles with each failure in a row, so that failures spread out.
-fn delay(settings: &Settings, attempt: u32) -> Duration {
-    ceiling(settings, attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
-}
-
-fn ceiling(settings: &Settings, attempt: u32) -> Duration {
-    let doubled = settings.first_retry.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
-    doubled.min(settings.last_retry)
-}
-
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::first(1, 100)]
-    #[case::doubles(3, 400)]
-    #[case::is_capped(20, 30_000)]
-    #[case::never_overflows(u32::MAX, 30_000)]
-    fn delays_grow(#[case] attempt: u32, #[case] milliseconds: u64) {
-        assert_eq!(ceiling(&Settings::named("test"), attempt), Duration::from_millis(milliseconds));
-    }
-
-    #[test]
-    fn a_success_forgives_failures() {
-        let failures = Failures::default();
-        assert_eq!((failures.add("a"), failures.add("a"), failures.add("b")), (1, 2, 1));
-        failures.clear("a");
-        assert_eq!(failures.add("a"), 1);
-    }
-}
+mod tests;

@@ -106,6 +106,15 @@ impl<K: Fed> Feed<K> {
         FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
     }
 
+    /// A feed that shows these objects and never changes.
+    #[cfg(test)]
+    pub(crate) fn of(objects: Vec<K>) -> Self {
+        let mut mirror = Mirror::new(None, Vec::new());
+        mirror.listed(objects, &[]);
+        let synced = tokio::sync::watch::Sender::new(true);
+        Self { name: "test", store: mirror.store(), health: Arc::new(Health { last_heard: Mutex::new(None), synced }) }
+    }
+
     /// For logs and readiness.
     pub fn name(&self) -> &'static str {
         self.name

@@ -141,7 +141,13 @@ impl Election {
         let (lease, create) = match step(seen, &self.timing, &self.identity, self.clock.now()) {
             Step::Wait { until } => return Ok(Attempt::Waits(until)),
             Step::Create => (self.desired(None, first_transitions(self.clock.wall())), true),
-            Step::Take { transitions } => (self.desired(self.current(), transitions), false),
+            Step::Take { transitions } => {
+                let current = self.current();
+                // One that the chart installed: who led before it was installed is not counted in it.
+                let fresh = current.is_none_or(|lease| counted(lease).is_none());
+                let transitions = if fresh { first_transitions(self.clock.wall()) } else { transitions };
+                (self.desired(current, transitions), false)
+            }
             Step::Renew => {
                 let current = self.current();
                 let transitions = current.map(transitions).unwrap_or_default();
@@ -208,8 +214,12 @@ enum Attempt {
 }
 
 fn transitions(lease: &Lease) -> u64 {
-    let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
-    u64::try_from(count).unwrap_or_default()
+    u64::try_from(counted(lease).unwrap_or_default()).unwrap_or_default()
+}
+
+/// `None` for a lease that nobody has held yet.
+fn counted(lease: &Lease) -> Option<i32> {
+    lease.spec.as_ref()?.lease_transitions
 }
 
 fn observe(lease: &Lease, unchanged_since: Instant) -> Observed {

@@ -5,6 +5,7 @@
 //!                                  │
 //!                                  └─► readiness ─► admin (/readyz, /metrics)         leader ─► Leadership token
 //!         serve (HTTPS) ◄── shutdown (signals, supervised tasks) ──► everything
+//!           └── frame: all of it together, for programs that answer from watch caches
 //! ```
 
 pub mod admin;
@@ -14,6 +15,7 @@ pub mod clock;
 pub mod controller;
 pub mod events;
 pub mod feed;
+pub mod frame;
 pub mod keys;
 pub mod leader;
 pub mod process;

@@ -1,6 +1,9 @@
 //! An HTTPS server with a limit on everything a peer can make us hold: connections, handshakes, heads, bodies, time.
 
+pub mod body;
 mod bounded;
+pub mod certificate;
+pub mod room;
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -19,24 +19,21 @@ mod record;
 pub mod review;
 mod serve;
 mod stores;
-mod tls;
 mod validate;
 mod waiters;
 
-use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use prometheus_client::registry::Registry;
+use spawnery_api::names::object;
 use spawnery_api::view::PodView;
-use spawnery_certs::{ServingCert, webhook_server_config};
+use spawnery_certs::webhook_server_config;
 use spawnery_runtime::clock::Clock;
 use spawnery_runtime::feed::Change;
+use spawnery_runtime::frame::{Frame, Front};
 use spawnery_runtime::readiness::Readiness;
-use spawnery_runtime::serve::Limits;
+use spawnery_runtime::serve::certificate::Owner;
 use spawnery_runtime::shutdown::Supervisor;
-use spawnery_runtime::{admin, client, process};
 use tokio::sync::Semaphore;
 
 pub use serve::router;
@@ -130,34 +127,27 @@ impl Tasks {
 /// # Errors
 /// When it cannot start, or a task that must not end has ended.
 pub async fn run(args: args::Args) -> anyhow::Result<()> {
-    let clock = Clock::system();
-    let supervisor = Supervisor::new();
-    supervisor.watch_signals(args.shutdown.shutdown_delay)?;
-    let clients = client::connect(&args.client).await?;
-    let mut registry = Registry::default();
-    process::register(&mut registry, clock);
-    let readiness = Readiness::new();
-    let (app, tasks) =
-        App::new(&clients.strict, args.scope.only(), args.operator_user(), readiness.clone(), &mut registry, clock);
-    tasks.spawn(&supervisor);
-
-    let serving = ServingCert::empty();
-    let certificate = tls::CertificateTask::new(
-        clients.api,
-        &args.scope.operator_namespace,
-        Arc::clone(&serving),
-        app.metrics.clone(),
-        &readiness,
-        clock,
+    let mut frame = Frame::start(&args.client, args.shutdown).await?;
+    let (app, tasks) = App::new(
+        &frame.clients.strict,
+        args.scope.only(),
+        args.operator_user(),
+        frame.readiness.clone(),
+        &mut frame.registry,
+        frame.clock,
     );
-    supervisor.spawn_until_stopped("certificate", certificate.run());
-    admin::serve(&args.admin, readiness, registry, &supervisor)?;
-
-    let address = args.webhook_bind_address;
-    let listener = TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))?;
-    let tls = Arc::new(webhook_server_config(serving)?);
-    let limits =
-        Limits { body_bytes: review::MAX_BODY_BYTES, drain: args.shutdown.shutdown_grace, ..Limits::default() };
-    supervisor.spawn("https", spawnery_runtime::serve::https(listener, tls, router(app), limits, supervisor.clone()));
-    supervisor.join(args.shutdown.shutdown_grace + Duration::from_secs(1)).await
+    tasks.spawn(&frame.supervisor);
+    let front = Front {
+        address: args.webhook_bind_address,
+        owner: Owner {
+            namespace: &args.scope.operator_namespace,
+            secret: object::WEBHOOK_TLS_SECRET,
+            service: object::WEBHOOK,
+        },
+        tls: webhook_server_config,
+        certificate_ends: app.metrics.certificate_ends(),
+        router: router(app),
+        body_bytes: review::MAX_BODY_BYTES,
+    };
+    frame.serve(&args.admin, front).await
 }

@@ -107,8 +107,8 @@ impl Metrics {
         self.findings.get_or_create(&Reason { reason: rule }).inc();
     }
 
-    /// The serving certificate changed.
-    pub(crate) fn certificate_ends(&self, unix_seconds: i64) {
-        self.certificate_expiry.set(unix_seconds);
+    /// Shows when the serving certificate ends.
+    pub(crate) fn certificate_ends(&self) -> Gauge {
+        self.certificate_expiry.clone()
     }
 }

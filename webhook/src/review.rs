@@ -11,6 +11,7 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use spawnery_runtime::serve::body::Unread;
 
 /// The one version that we speak; the configurations register no other.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -158,15 +159,9 @@ pub enum Malformed {
     /// A request that no answer can name.
     #[error("the request has no uid")]
     NoUid,
-    /// Longer than [`MAX_BODY_BYTES`].
-    #[error("the body is longer than {MAX_BODY_BYTES} bytes")]
-    TooLong,
-    /// The body did not arrive in time.
-    #[error("the body did not arrive in time")]
-    Slow,
-    /// The connection broke off inside the body.
-    #[error("the body broke off")]
-    Broken,
+    /// Longer than [`MAX_BODY_BYTES`], too slow, or broken off.
+    #[error(transparent)]
+    Unread(#[from] Unread),
     /// More requests than we can work on.
     #[error("too many requests at once: try again")]
     Busy,
@@ -176,11 +171,14 @@ impl Malformed {
     fn status(&self) -> (StatusCode, &'static str) {
         match self {
             Self::ContentType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType"),
-            Self::NotJson(_) | Self::Kind(_) | Self::Version(_) | Self::NoRequest | Self::NoUid | Self::Broken => {
-                (StatusCode::BAD_REQUEST, "BadRequest")
-            }
-            Self::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
-            Self::Slow => (StatusCode::REQUEST_TIMEOUT, "Timeout"),
+            Self::NotJson(_)
+            | Self::Kind(_)
+            | Self::Version(_)
+            | Self::NoRequest
+            | Self::NoUid
+            | Self::Unread(Unread::Broken) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::Unread(unread @ Unread::TooLong) => (unread.status(), "RequestEntityTooLarge"),
+            Self::Unread(unread @ Unread::Slow) => (unread.status(), "Timeout"),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         }
     }
@@ -194,9 +192,7 @@ impl Malformed {
             Self::Version(_) => "version",
             Self::NoRequest => "no-request",
             Self::NoUid => "no-uid",
-            Self::TooLong => "too-long",
-            Self::Slow => "slow",
-            Self::Broken => "broken",
+            Self::Unread(unread) => unread.label(),
             Self::Busy => "busy",
         }
     }

@@ -9,15 +9,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{StatusCode, header};
-use parking_lot::Mutex;
 use spawnery_runtime::args::duration;
-use tokio::sync::Semaphore;
+use spawnery_runtime::serve::body;
+use spawnery_runtime::serve::room::Room;
 
 use crate::review::{Answer, MAX_BODY_BYTES, Malformed, Request, decode};
 use crate::{App, evict, mutate, validate};
 
-/// For the whole body to arrive. The API server sends it at once.
-const BODY_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the API server waits when it does not say: its own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a request was refused for lack of room, this replica says for so long that it does not answer well, so that the
@@ -45,23 +43,21 @@ impl Endpoint {
 /// Room for requests, for each endpoint on its own: a flood at one leaves the others alone.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    validate: Semaphore,
-    mutate_pods: Semaphore,
-    evictions: Semaphore,
-    overloaded: Mutex<Option<Instant>>,
+    validate: Room,
+    mutate_pods: Room,
+    evictions: Room,
 }
 
 impl InFlight {
     pub(crate) fn new(each: usize) -> Self {
-        Self {
-            validate: Semaphore::new(each),
-            mutate_pods: Semaphore::new(each),
-            evictions: Semaphore::new(each),
-            overloaded: Mutex::new(None),
-        }
+        Self { validate: Room::new(each), mutate_pods: Room::new(each), evictions: Room::new(each) }
     }
 
-    fn of(&self, endpoint: Endpoint) -> &Semaphore {
+    fn were_full(&self, now: Instant) -> bool {
+        [&self.validate, &self.mutate_pods, &self.evictions].iter().any(|room| room.was_full(now, OVERLOADED_FOR))
+    }
+
+    fn of(&self, endpoint: Endpoint) -> &Room {
         match endpoint {
             Endpoint::Validate => &self.validate,
             Endpoint::MutatePods => &self.mutate_pods,
@@ -87,8 +83,7 @@ pub fn router(app: Arc<App>) -> Router {
 
 async fn probe(State(app): State<Arc<App>>) -> Response {
     let mut missing = app.readiness.missing();
-    let overloaded = *app.in_flight.overloaded.lock();
-    if overloaded.is_some_and(|at| app.clock.now().saturating_duration_since(at) < OVERLOADED_FOR) {
+    if app.in_flight.were_full(app.clock.now()) {
         missing.push("room".to_owned());
     }
     if missing.is_empty() {
@@ -116,13 +111,12 @@ async fn answered(
     request: http::Request<Body>,
     arrived: Instant,
 ) -> Result<Bytes, Malformed> {
-    let Ok(_room) = app.in_flight.of(endpoint).try_acquire() else {
-        *app.in_flight.overloaded.lock() = Some(arrived);
+    let Some(_place) = app.in_flight.of(endpoint).enter(arrived) else {
         return Err(Malformed::Busy);
     };
     let gives_up = arrived + timeout(request.uri().query());
     let (head, body) = request.into_parts();
-    let body = read(body).await?;
+    let body = body::read(body, MAX_BODY_BYTES).await?;
     let review = decode(&head.headers, &body)?;
     let started = app.clock.now();
     let answer = match endpoint {
@@ -158,26 +152,6 @@ fn log(endpoint: Endpoint, review: &Request<'_>, answer: &Answer, took: Duration
     );
 }
 
-async fn read(body: Body) -> Result<Bytes, Malformed> {
-    match tokio::time::timeout(BODY_DEADLINE, axum::body::to_bytes(body, MAX_BODY_BYTES)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_length_limit(&error) => Err(Malformed::TooLong),
-        Ok(Err(_)) => Err(Malformed::Broken),
-        Err(_) => Err(Malformed::Slow),
-    }
-}
-
-fn is_length_limit(error: &axum::Error) -> bool {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
 /// How long the API server waits for us, as it says in the query.
 fn timeout(query: Option<&str>) -> Duration {
     query
@@ -202,20 +176,5 @@ mod tests {
     #[case::more_than_the_api_server_allows(Some("timeout=5h"), 30_000)]
     fn reads_the_callers_timeout(#[case] query: Option<&str>, #[case] want_ms: u64) {
         assert_eq!(timeout(query), Duration::from_millis(want_ms));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_given_up() {
-        let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        let begin = tokio::time::Instant::now();
-        assert_eq!(read(never).await.unwrap_err().label(), "slow");
-        assert_eq!(begin.elapsed(), BODY_DEADLINE);
-    }
-
-    #[tokio::test]
-    async fn a_body_that_breaks_off_is_told_from_one_that_is_too_long() {
-        let broken = futures::stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("reset"))]);
-        assert_eq!(read(Body::from_stream(broken)).await.unwrap_err().label(), "broken");
-        assert_eq!(read(Body::from(vec![b' '; MAX_BODY_BYTES + 1])).await.unwrap_err().label(), "too-long");
     }
 }

@@ -4,6 +4,7 @@
 //! schema accepts would lock people out of repairing it. Objects on their way out pass, or their finalizers could not be
 //! taken off. The reconciler's own changes pass.
 
+mod group;
 mod network;
 mod proxy_group;
 mod server;

@@ -71,6 +71,11 @@ pub enum Incoming {
         /// Which order this is.
         mark: Mark,
     },
+    /// The pod is sealed: its end need not be held up.
+    Release {
+        /// Which leader spoke.
+        epoch: u64,
+    },
     /// Still here.
     KeepAlive {
         /// Which leader spoke.
@@ -124,14 +129,17 @@ impl Incoming {
             | Self::FullSync { mark, .. }
             | Self::Register { mark, .. }
             | Self::Unregister { mark, .. } => Some(mark.epoch),
-            Self::KeepAlive { epoch } | Self::Drain { epoch, .. } | Self::SetReady { epoch, .. } => Some(*epoch),
+            Self::Release { epoch }
+            | Self::KeepAlive { epoch }
+            | Self::Drain { epoch, .. }
+            | Self::SetReady { epoch, .. } => Some(*epoch),
         }
     }
 
     /// Whether only an operator that also sends keep-alives says this. Upstream's sends neither numbers nor epochs.
     pub fn shows_keep_alive(&self) -> bool {
         match self {
-            Self::KeepAlive { .. } | Self::ReportNow { .. } | Self::Door { .. } => true,
+            Self::KeepAlive { .. } | Self::ReportNow { .. } | Self::Door { .. } | Self::Release { .. } => true,
             Self::FullSync { mark, .. } | Self::Register { mark, .. } | Self::Unregister { mark, .. } => {
                 *mark != Mark::default()
             }

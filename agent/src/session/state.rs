@@ -48,6 +48,17 @@ pub enum Heard {
     Fenced,
 }
 
+/// How the pod stands, for a pre-stop hook that waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The operator said that the pod is sealed.
+    pub released: bool,
+    /// The operator was heard on the stream that is up.
+    pub connected: bool,
+    /// The count; `None` when the game cannot tell.
+    pub players: Option<u32>,
+}
+
 /// The game confirmed a sequence number that was never handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AheadOfUs {
@@ -81,6 +92,8 @@ pub struct State {
     set_ready: Option<bool>,
     /// As the operator wants it.
     door_open: bool,
+    /// The pod is sealed, which is final.
+    released: bool,
     /// Grows with everything that the game must see.
     seq: u64,
     applied: u64,
@@ -106,6 +119,7 @@ impl State {
             drains: BTreeMap::new(),
             set_ready: None,
             door_open: true,
+            released: false,
             seq,
             applied: 0,
             first_sync: None,
@@ -153,6 +167,7 @@ impl State {
         match message {
             // Clocks are the driver's.
             Incoming::ReportInterval(_) | Incoming::SessionDeadline { .. } | Incoming::KeepAlive { .. } => {}
+            Incoming::Release { .. } => self.released = true,
             Incoming::ReportNow { nonce } => self.ask(*nonce),
             Incoming::Door { open, mark } => self.turn_door(*open, *mark),
             Incoming::FullSync { servers, mark } => {
@@ -341,6 +356,15 @@ impl State {
     /// Whether the operator was heard on the stream that is up.
     pub fn connected(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// What a pre-stop hook waits for.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            released: self.released,
+            connected: self.connected(),
+            players: self.tally.as_ref().map(Tally::players),
+        }
     }
 
     /// What stays the same.

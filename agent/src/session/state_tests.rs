@@ -51,10 +51,10 @@ fn capabilities(character: Character) -> Vec<String> {
 
 #[test]
 fn capabilities_are_what_the_agent_can_do() {
-    assert_eq!(capabilities(SERVER), ["report-now", "keep-alive"]);
-    assert_eq!(capabilities(PROXY), ["directory-revisions", "report-now", "server-occupancy", "keep-alive"]);
+    assert_eq!(capabilities(SERVER), ["report-now", "keep-alive", "release"]);
+    assert_eq!(capabilities(PROXY), ["directory-revisions", "report-now", "server-occupancy", "keep-alive", "release"]);
     let doored = Character { adapter: Adapter::External, door_enforced: true, ..SERVER };
-    assert_eq!(capabilities(doored), ["report-now", "door", "keep-alive"]);
+    assert_eq!(capabilities(doored), ["report-now", "door", "keep-alive", "release"]);
 }
 
 #[test]

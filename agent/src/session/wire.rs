@@ -18,6 +18,7 @@ pub fn from_operator_to_server(message: pb::OperatorToServer) -> Option<Incoming
         M::ReportNow(m) => Incoming::ReportNow { nonce: m.nonce },
         M::Door(m) => door(m),
         M::KeepAlive(m) => Incoming::KeepAlive { epoch: m.epoch },
+        M::Release(m) => Incoming::Release { epoch: m.epoch },
     })
 }
 
@@ -42,6 +43,7 @@ pub fn from_operator_to_proxy(message: pb::OperatorToProxy) -> Option<Incoming> 
         M::ReportNow(m) => Incoming::ReportNow { nonce: m.nonce },
         M::Door(m) => door(m),
         M::KeepAlive(m) => Incoming::KeepAlive { epoch: m.epoch },
+        M::Release(m) => Incoming::Release { epoch: m.epoch },
     })
 }
 

@@ -269,6 +269,7 @@ pub(crate) struct Agent {
     pub(crate) directory: TempDir,
     pub(crate) local: SocketAddr,
     pub(crate) gate: SocketAddr,
+    pub(crate) hook: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<Result<(), RunError>>,
 }
@@ -293,7 +294,7 @@ impl Agent {
         let (ca_file, token_file) = (directory.path().join("ca.crt"), directory.path().join("token"));
         std::fs::write(&ca_file, operator.ca.cert_pem()).expect("written");
         std::fs::write(&token_file, "first\n").expect("written");
-        let (local, gate) = (free_address().await, free_address().await);
+        let (local, gate, hook) = (free_address().await, free_address().await, free_address().await);
         let mut options = Options {
             name: "lobby-a2".to_owned(),
             character,
@@ -302,6 +303,7 @@ impl Agent {
             ping_interval: Duration::from_millis(50),
             local_listen: local,
             gate: (character.role == Role::Proxy).then_some(gate),
+            hook,
             dialer: Dialer {
                 role: character.role,
                 endpoint: ENDPOINT.parse().expect("an endpoint"),
@@ -315,7 +317,7 @@ impl Agent {
         change(&mut options);
         let stop = CancellationToken::new();
         let task = tokio::spawn(spawnery_agent::run(options, stop.clone()));
-        let agent = Self { directory, local, gate, stop, task };
+        let agent = Self { directory, local, gate, hook, stop, task };
         within("local API", agent.answers()).await;
         agent
     }
@@ -339,17 +341,33 @@ impl Agent {
 
     /// A request to the local API: status and body.
     pub(crate) async fn call(&self, method: &str, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
-        within("answer of the local API", self.exchange(method, path, body)).await.expect("an answer")
+        within("answer of the local API", Self::exchange(self.local, method, path, body)).await.expect("an answer")
+    }
+
+    /// Calls the pre-stop hook as a kubelet does, as soon as it is served; why the game may stop.
+    pub(crate) fn pre_stop(&self, query: &str) -> JoinHandle<String> {
+        let (hook, path) = (self.hook, format!("/v1/pre-stop{query}"));
+        let call = async move {
+            loop {
+                match Self::exchange(hook, "GET", &path, &serde_json::Value::Null).await {
+                    Ok((_, answer)) => {
+                        return answer.get("why").and_then(|why| why.as_str()).unwrap_or_default().to_owned();
+                    }
+                    Err(_not_yet) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        tokio::spawn(call)
     }
 
     async fn exchange(
-        &self,
+        address: SocketAddr,
         method: &str,
         path: &str,
         body: &serde_json::Value,
     ) -> std::io::Result<(u16, serde_json::Value)> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut stream = TcpStream::connect(self.local).await?;
+        let mut stream = TcpStream::connect(address).await?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()

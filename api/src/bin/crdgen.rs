@@ -1,4 +1,4 @@
-//! Writes the CustomResourceDefinitions into the chart, or checks that those there are current.
+//! Writes what the chart takes from the code (custom resources, rights), or checks that what is there is current.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,31 @@ use spawnery_api::v1alpha1::crds;
 /// First line of each file.
 const HEADER: &str = "# Written by `cargo run -p spawnery-api --features crdgen --bin crdgen`. Do not edit.\n";
 
-/// Writes the CustomResourceDefinitions into the chart.
+/// Writes the CustomResourceDefinitions and the table of rights into the chart.
 #[derive(Parser)]
 struct Args {
     /// Write nothing; fail if a file is missing, differs or is not ours.
     #[arg(long)]
     check: bool,
     /// Folder to write to.
-    #[arg(long, default_value = "charts/spawnery/crds")]
+    #[arg(long, default_value = "charts/spawnery/files")]
     out: PathBuf,
 }
 
 fn main() -> Result<ExitCode> {
     let Args { check, out } = Args::parse();
-    let wanted: Vec<(PathBuf, String)> =
-        crds()?.iter().map(|crd| Ok((out.join(file_name(crd)), render(crd)?))).collect::<Result<_>>()?;
+    let definitions = out.join("crds");
+    let mut wanted: Vec<(PathBuf, String)> =
+        crds()?.iter().map(|crd| Ok((definitions.join(file_name(crd)), render(crd)?))).collect::<Result<_>>()?;
+    wanted.push((out.join("rights.yaml"), format!("{HEADER}{}", spawnery_api::rbac::chart::rights())));
     if !check {
-        fs::create_dir_all(&out).with_context(|| format!("could not make {}", out.display()))?;
+        fs::create_dir_all(&definitions).with_context(|| format!("could not make {}", definitions.display()))?;
         for (path, text) in &wanted {
             fs::write(path, text).with_context(|| format!("could not write {}", path.display()))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let complaints = complaints(&out, &wanted)?;
+    let complaints = complaints(&definitions, &wanted)?;
     for complaint in &complaints {
         eprintln!("{complaint}");
     }

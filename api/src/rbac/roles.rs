@@ -24,7 +24,7 @@ pub struct Bound {
     pub binding: RoleBinding,
 }
 
-/// The objects that give `component` its rights, with the operator in `namespace`.
+/// The objects that give `component` the rights that it needs, with the operator in `namespace`.
 pub fn objects(component: Component, namespace: &str) -> Bound {
     let name = component.account();
     let cluster = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels()), ..ObjectMeta::default() };
@@ -41,7 +41,7 @@ pub fn objects(component: Component, namespace: &str) -> Bound {
         account: ServiceAccount { metadata: own.clone(), ..ServiceAccount::default() },
         cluster_role: ClusterRole {
             metadata: cluster.clone(),
-            rules: Some(rules(component, Scope::Cluster)),
+            rules: Some(rules(component.rights(), Scope::Cluster)),
             aggregation_rule: None,
         },
         cluster_binding: ClusterRoleBinding {
@@ -49,7 +49,7 @@ pub fn objects(component: Component, namespace: &str) -> Bound {
             role_ref: role_ref("ClusterRole"),
             subjects: Some(subjects.clone()),
         },
-        role: Role { metadata: own.clone(), rules: Some(rules(component, Scope::Own)) },
+        role: Role { metadata: own.clone(), rules: Some(rules(component.rights(), Scope::Own)) },
         binding: RoleBinding { metadata: own, role_ref: role_ref("Role"), subjects: Some(subjects) },
     }
 }
@@ -74,8 +74,9 @@ fn labels() -> std::collections::BTreeMap<String, String> {
     std::collections::BTreeMap::from([(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned())])
 }
 
-fn rules(component: Component, scope: Scope) -> Vec<PolicyRule> {
-    component.rights().iter().filter(|right| right.scope == scope).map(rule).collect()
+/// The rows of a table that hold in `scope`, as roles have them.
+pub fn rules(rights: &[Right], scope: Scope) -> Vec<PolicyRule> {
+    rights.iter().filter(|right| right.scope == scope).map(rule).collect()
 }
 
 fn rule(right: &Right) -> PolicyRule {
@@ -94,11 +95,24 @@ mod tests {
     use super::*;
     use crate::names::GROUP;
 
+    fn all(component: Component) -> impl Iterator<Item = &'static Right> {
+        component.rights().iter().chain(component.compat())
+    }
+
+    fn grants(rights: &[Right], scope: Scope, group: &str, resource: &str, verb: &str) -> bool {
+        rights.iter().any(|right| {
+            (right.scope, right.group) == (scope, group)
+                && right.names.is_empty()
+                && right.resources.contains(&resource)
+                && right.verbs.contains(&verb)
+        })
+    }
+
     /// The API server lets nobody `create` an object of a name that it does not know yet: such a row would grant nothing.
     #[test]
     fn no_right_to_create_is_limited_by_name() {
         for component in Component::ALL {
-            for right in component.rights() {
+            for right in all(component) {
                 assert!(right.names.is_empty() || !right.verbs.contains(&"create"), "{right:?}");
             }
         }
@@ -107,7 +121,7 @@ mod tests {
     #[test]
     fn no_component_may_list_secrets_delete_nodes_or_make_roles() {
         for component in Component::ALL {
-            for right in component.rights() {
+            for right in all(component) {
                 let has = |resource: &str| right.resources.contains(&resource);
                 if has("secrets") {
                     let sees_all =
@@ -156,13 +170,22 @@ mod tests {
         table.extend(subresources.iter().map(|name| (Scope::Cluster, GROUP, name.as_str(), ["update"].as_slice())));
         for (scope, group, resource, verbs) in table {
             for verb in verbs {
-                let granted = Component::Reconciler.rights().iter().any(|right| {
-                    (right.scope, right.group) == (scope, group)
-                        && right.names.is_empty()
-                        && right.resources.contains(&resource)
-                        && right.verbs.contains(verb)
-                });
+                let (needed, compat) = (Component::Reconciler.rights(), Component::Reconciler.compat());
+                let granted = [needed, compat].iter().any(|table| grants(table, scope, group, resource, verb));
                 assert!(granted, "{verb} {resource}.{group}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_needed_is_not_called_compatibility() {
+        for component in Component::ALL {
+            for right in component.compat() {
+                for (resource, verb) in
+                    right.resources.iter().flat_map(|r| right.verbs.iter().map(move |verb| (r, verb)))
+                {
+                    assert!(!grants(component.rights(), right.scope, right.group, resource, verb), "{verb} {resource}");
+                }
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The rights, row by row.
+//! The rights that the parts need, row by row.
 
 use super::Scope::{Cluster, Own};
 use super::{Right, Scope};
 use crate::names::{GROUP, object};
 
 /// A right on all objects of the resources.
-const fn right(
+pub(super) const fn right(
     scope: Scope,
     group: &'static str,
     resources: &'static [&'static str],
@@ -27,21 +27,28 @@ const fn named(
     Right { scope, group, resources, names, verbs, why }
 }
 
-const READ: &[&str] = &["get", "list", "watch"];
+/// Watching begins with a list.
+const FOLLOW: &[&str] = &["list", "watch"];
 const CORE: &str = "";
 const ADMISSION: &str = "admissionregistration.k8s.io";
+const LEASES: &str = "coordination.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
 const WEBHOOK_CONFIGURATIONS: &[&str] = &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
 
-/// What the reconciler may do.
+/// Our own certificates, each in a Secret of its own.
+const CERTIFICATES: &[&str] = &[object::AGENT_TLS_SECRET, object::WEBHOOK_TLS_SECRET, object::EXTENDER_TLS_SECRET];
+
+/// What the reconciler needs.
 pub const RECONCILER: &[Right] = &[
-    right(Cluster, GROUP, &["networks", "proxygroups", "servergroups", "servers"], READ, "see what is wanted"),
-    right(Cluster, GROUP, &["servers"], &["create", "delete", "patch", "update"], "size groups, finalizers"),
-    right(Cluster, GROUP, &["proxygroups", "servergroups"], &["patch", "update"], "finalizers of groups"),
+    right(Cluster, GROUP, &["networks", "proxygroups", "servergroups"], FOLLOW, "see what is wanted"),
+    right(Cluster, GROUP, &["servers"], &["create", "delete", "list", "patch", "watch"], "size groups, finalizers"),
+    right(Cluster, GROUP, &["proxygroups", "servergroups"], &["patch"], "finalizers of groups"),
+    right(Cluster, GROUP, &["networks/status"], &["patch"], "say what was seen"),
     right(
         Cluster,
         GROUP,
-        &["networks/status", "proxygroups/status", "servergroups/status", "servers/status"],
-        &["get", "patch", "update"],
+        &["proxygroups/status", "servergroups/status", "servers/status"],
+        &["patch", "update"],
         "say what was seen",
     ),
     right(
@@ -51,88 +58,73 @@ pub const RECONCILER: &[Right] = &[
         &["update"],
         "own objects with blockOwnerDeletion",
     ),
-    right(Cluster, CORE, &["pods"], &["create", "delete", "get", "list", "patch", "watch"], "servers and proxies"),
+    right(Cluster, CORE, &["pods"], &["create", "delete", "get", "list", "watch"], "servers and proxies"),
     right(Cluster, CORE, &["pods/status"], &["patch"], "occupied and sealed, without a right to change specs"),
-    right(Cluster, CORE, &["nodes"], READ, "see nodes that depart"),
-    right(Cluster, CORE, &["namespaces"], READ, "see which namespaces are there"),
+    right(Own, CORE, &["pods"], &["patch"], "put the leader's label on our own pod"),
+    right(Cluster, CORE, &["nodes"], FOLLOW, "see nodes that depart"),
     right(
         Cluster,
         CORE,
         &["configmaps"],
-        &["create", "get", "list", "patch", "update", "watch"],
-        "group settings, CA bundle",
-    ),
-    right(Cluster, CORE, &["serviceaccounts"], &["create", "get", "list", "patch", "watch"], "accounts of game pods"),
-    right(
-        Cluster,
-        CORE,
-        &["services"],
-        &["create", "delete", "get", "list", "patch", "update", "watch"],
-        "how players reach proxies",
-    ),
-    right(
-        Cluster,
-        CORE,
-        &["persistentvolumeclaims"],
         &["create", "get", "list", "patch", "watch"],
-        "volumes of persistent servers; never deleted",
+        "group settings, overlays, CA bundle",
     ),
+    right(Cluster, CORE, &["serviceaccounts"], &["create", "list", "watch"], "accounts of game pods"),
+    right(Cluster, CORE, &["services"], &["create", "delete", "list", "patch", "watch"], "how players reach proxies"),
     right(
         Cluster,
         "policy",
         &["poddisruptionbudgets"],
-        &["create", "delete", "get", "list", "patch", "update", "watch"],
+        &["create", "list", "patch", "watch"],
         "the floor under a dead webhook",
     ),
     right(
         Cluster,
         "networking.k8s.io",
         &["networkpolicies"],
-        &["create", "get", "list", "patch", "update", "watch"],
+        &["create", "list", "patch", "watch"],
         "who may talk to servers",
     ),
     right(Cluster, "authentication.k8s.io", &["tokenreviews"], &["create"], "recognise agents"),
     right(Cluster, "events.k8s.io", &["events"], &["create", "patch"], "tell people"),
-    right(Cluster, ADMISSION, WEBHOOK_CONFIGURATIONS, &["create", "list", "watch"], "register the webhook"),
+    right(Cluster, ADMISSION, WEBHOOK_CONFIGURATIONS, &["create"], "register the webhook"),
     named(
         Cluster,
         ADMISSION,
         WEBHOOK_CONFIGURATIONS,
         &[object::WEBHOOK_CONFIGURATION],
-        &["get", "patch", "update"],
+        &["get", "patch"],
         "keep the registration current",
     ),
     named(
         Cluster,
-        "rbac.authorization.k8s.io",
+        RBAC,
         &["clusterroles"],
         &[object::OPERATOR],
         &["get"],
         "own the registration, so that uninstalling collects it",
     ),
-    // Upstream's permission table asks for these without names; reading by name alone is enough for neither of them.
-    right(Own, CORE, &["secrets"], &["create", "get", "update"], "certificates"),
-    named(
-        Own,
-        CORE,
-        &["secrets"],
-        &[object::AGENT_TLS_SECRET, object::WEBHOOK_TLS_SECRET],
-        &["list", "patch", "watch"],
-        "certificates",
-    ),
-    right(Own, "coordination.k8s.io", &["leases"], &["create", "get", "update"], "leadership"),
-    named(Own, "coordination.k8s.io", &["leases"], &[object::LEASE], &["patch"], "leadership"),
-    right(Own, CORE, &["endpoints"], &["get", "list", "watch"], "whether a webhook replica is ready"),
-    right(Own, "discovery.k8s.io", &["endpointslices"], READ, "whether a webhook replica is ready"),
-    right(Own, CORE, &["events"], &["create", "patch"], "tell people about leadership"),
+    named(Own, RBAC, &["roles"], &[object::OPERATOR], &["get"], "own certificates, so that uninstalling collects them"),
+    right(Own, CORE, &["secrets"], &["create"], "certificates"),
+    named(Own, CORE, &["secrets"], CERTIFICATES, &["get", "update"], "certificates"),
+    right(Own, LEASES, &["leases"], &["create"], "leadership"),
+    named(Own, LEASES, &["leases"], &[object::LEASE], &["get", "update"], "leadership"),
 ];
 
-/// What the webhook may do.
+/// What the webhook needs.
 pub const WEBHOOK: &[Right] = &[
-    right(Cluster, GROUP, &["networks", "proxygroups", "servergroups"], READ, "judge edits"),
-    right(Cluster, CORE, &["pods"], READ, "judge evictions from its own cache"),
+    right(Cluster, GROUP, &["networks", "proxygroups", "servergroups"], FOLLOW, "judge edits"),
+    right(Cluster, CORE, &["pods"], FOLLOW, "judge evictions from its own cache"),
     right(Cluster, CORE, &["pods/status"], &["patch"], "record refused evictions, without a right to change specs"),
-    right(Cluster, CORE, &["namespaces"], READ, "know which namespaces are managed"),
-    right(Cluster, CORE, &["configmaps"], READ, "warn about references to what is not there"),
-    named(Own, CORE, &["secrets"], &[object::WEBHOOK_TLS_SECRET], READ, "its own certificate"),
+    right(Cluster, CORE, &["namespaces"], FOLLOW, "know which namespaces are managed"),
+    right(Cluster, CORE, &["configmaps"], FOLLOW, "warn about references to what is not there"),
+    named(Own, CORE, &["secrets"], &[object::WEBHOOK_TLS_SECRET], FOLLOW, "its own certificate"),
+];
+
+/// What the extender needs.
+pub const EXTENDER: &[Right] = &[
+    right(Cluster, CORE, &["nodes"], FOLLOW, "see nodes that depart, and how many players each may have"),
+    right(Cluster, CORE, &["pods"], FOLLOW, "see where servers and proxies are"),
+    right(Cluster, GROUP, &["servers"], FOLLOW, "see how many people are where"),
+    named(Own, CORE, &["secrets"], &[object::EXTENDER_TLS_SECRET], FOLLOW, "its own certificate"),
 ];

@@ -6,6 +6,8 @@
 mod meta;
 mod node;
 mod pod;
+mod server;
 
 pub use node::{NodeSpec, NodeView, Taint};
 pub use pod::{Condition, ContainerStatus, PodConditions, PodPhase, PodSpec, PodStatus, PodView, Role};
+pub use server::{ServerPeople, ServerView};

@@ -110,6 +110,8 @@ pub struct ContainerStatus {
     pub waiting_reason: Option<String>,
     /// Since when it runs, if it runs.
     pub started_at: Option<Timestamp>,
+    /// When its last process ended, if none runs now.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// What a managed pod is for.
@@ -238,12 +240,16 @@ struct RawContainerStatus {
     restart_count: i32,
     #[serde(default)]
     state: RawState,
+    /// The state before this one: how the process ended that a waiting container had.
+    #[serde(default)]
+    last_state: RawState,
 }
 
 #[derive(Default, Deserialize)]
 struct RawState {
     waiting: Option<RawWaiting>,
     running: Option<RawRunning>,
+    terminated: Option<RawTerminated>,
 }
 
 #[derive(Deserialize)]
@@ -258,13 +264,22 @@ struct RawRunning {
     started_at: Option<Timestamp>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTerminated {
+    #[serde(default, deserialize_with = "timestamp")]
+    finished_at: Option<Timestamp>,
+}
+
 impl From<RawContainerStatus> for ContainerStatus {
     fn from(raw: RawContainerStatus) -> Self {
+        let ended = raw.state.terminated.or(raw.last_state.terminated).filter(|_| raw.state.running.is_none());
         Self {
             name: raw.name,
             restart_count: raw.restart_count,
             waiting_reason: raw.state.waiting.and_then(|waiting| waiting.reason),
             started_at: raw.state.running.and_then(|running| running.started_at),
+            ended_at: ended.and_then(|ended| ended.finished_at),
         }
     }
 }
@@ -327,7 +342,8 @@ mod tests {
                     {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-29T10:00:01Z"}
                 ],
                 "containerStatuses": [{"name": "minecraft", "restartCount": 3, "ready": false, "image": "i",
-                    "imageID": "", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+                    "imageID": "", "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {"exitCode": 1, "finishedAt": "2026-11-29T10:00:03Z"}}}]
             }
         })
     }
@@ -351,7 +367,16 @@ mod tests {
         assert!(pod.status.conditions.scheduled.as_ref().unwrap().holds);
         let container = pod.container("minecraft").unwrap();
         assert_eq!((container.restart_count, container.waiting_reason.as_deref()), (3, Some("CrashLoopBackOff")));
+        assert_eq!((container.started_at, container.ended_at), (None, Some("2026-11-29T10:00:03Z".parse().unwrap())));
         assert_eq!(pod.controller().unwrap().kind, "Server");
+    }
+
+    #[test]
+    fn what_ended_before_a_container_ran_again_is_over() {
+        let status = json!({"name": "c", "restartCount": 1, "state": {"running": {"startedAt": "2026-11-29T10:00:04Z"}},
+                            "lastState": {"terminated": {"exitCode": 1, "finishedAt": "2026-11-29T10:00:03Z"}}});
+        let status: ContainerStatus = serde_json::from_value(status).unwrap();
+        assert_eq!((status.started_at, status.ended_at), (Some("2026-11-29T10:00:04Z".parse().unwrap()), None));
     }
 
     #[test]

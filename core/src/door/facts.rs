@@ -144,6 +144,8 @@ pub struct ServerView {
     pub slots: u32,
     /// Whether its agent's last report is missing or too old to be believed.
     pub stale: bool,
+    /// Age of its agent's last report; zero without one.
+    pub silent_for: Duration,
     /// Whether its agent has ever reached this leader.
     pub ever_connected: bool,
     /// How long its agent could have been heard and was not.

@@ -49,6 +49,8 @@ pub enum Out {
         /// Grows over all requests.
         nonce: u64,
     },
+    /// The pod is sealed: it need not be held up any longer.
+    Release,
 }
 
 /// How far the peer of one session is.
@@ -66,11 +68,13 @@ pub(super) struct Outbox {
     pub(super) nonce: u64,
     /// Revision of the pod's own door sent on this stream.
     pub(super) door: u64,
+    /// It was told on this stream that its pod is sealed.
+    pub(super) released: bool,
 }
 
 impl Outbox {
     pub(super) fn new(generation: Generation) -> Self {
-        Self { generation, directory: None, resync: false, drains: 0, ready: None, nonce: 0, door: 0 }
+        Self { generation, directory: None, resync: false, drains: 0, ready: None, nonce: 0, door: 0, released: false }
     }
 }
 

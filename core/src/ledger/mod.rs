@@ -93,6 +93,8 @@ pub struct Capabilities {
     pub door: bool,
     /// Wants to hear something every few seconds.
     pub keep_alive: bool,
+    /// Wants to hear when the pod is sealed: it may hold the pod's end up until then.
+    pub release: bool,
 }
 
 /// Times by which agents are judged.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Cause;
 use crate::occupancy::SealReason;
+use crate::stop;
 
 /// Whoever asked for a pod's eviction gets so long to evict it once it is sealed; then it is removed all the same.
 pub const HAND_OVER: Duration = Duration::from_secs(10);
@@ -34,6 +35,9 @@ pub struct Leaving {
     pub hold: bool,
     /// Whether an administrator lets it go whoever is on it.
     pub overridden: bool,
+    /// In how long the kubelet ends the pod whoever is on it, when somebody deleted it past us; its pre-stop hook waits for
+    /// the seal.
+    pub killed_in: Option<Duration>,
 }
 
 /// What to do with a leaving proxy now.
@@ -67,6 +71,9 @@ fn hand_over(cause: Option<Cause>) -> HandOver {
 impl Leaving {
     /// The next step.
     pub fn step(&self) -> Step {
+        if let Some(left) = self.killed_in {
+            return self.held_up(left);
+        }
         match self.door {
             DoorState::Sealed(known) => match hand_over(self.cause) {
                 HandOver::ToEvictor if known < HAND_OVER => Step::Wait(Some(HAND_OVER.saturating_sub(known))),
@@ -77,6 +84,18 @@ impl Leaving {
             DoorState::Shutting if self.hold => Step::Wait(None),
             DoorState::Shutting if self.closing_for >= self.timeout => Step::Seal(SealReason::Deadline),
             DoorState::Shutting => Step::Wait(Some(self.timeout.saturating_sub(self.closing_for))),
+        }
+    }
+
+    /// The next step for a pod that is on its way out already: what is left of its grace is all that its players get.
+    fn held_up(&self, left: Duration) -> Step {
+        let left = left.saturating_sub(stop::MARGIN);
+        match self.door {
+            DoorState::Sealed(_) => Step::Wait(None),
+            DoorState::Empty => Step::Seal(SealReason::Empty),
+            DoorState::Shutting if self.overridden => Step::Seal(SealReason::Override),
+            DoorState::Shutting if left.is_zero() => Step::Seal(SealReason::Deadline),
+            DoorState::Shutting => Step::Wait(Some(left)),
         }
     }
 }
@@ -91,7 +110,20 @@ mod tests {
     const EVICTED: Option<Cause> = Some(Cause::EvictionRequested);
 
     fn leaving(cause: Option<Cause>, door: DoorState) -> Leaving {
-        Leaving { cause, door, closing_for: SECOND, timeout: 300 * SECOND, hold: false, overridden: false }
+        Leaving {
+            cause,
+            door,
+            closing_for: SECOND,
+            timeout: 300 * SECOND,
+            hold: false,
+            overridden: false,
+            killed_in: None,
+        }
+    }
+
+    /// A pod that the kubelet ends in so many seconds.
+    fn killed(seconds: u32, door: DoorState) -> Leaving {
+        Leaving { killed_in: Some(seconds * SECOND), ..leaving(None, door) }
     }
 
     #[rstest]
@@ -120,6 +152,22 @@ mod tests {
         Step::Wait(Some(9 * SECOND))
     )]
     #[case::nobody_else_removes_what_we_chose(leaving(None, DoorState::Sealed(Duration::ZERO)), Step::Remove)]
+    #[case::deleted_past_us(killed(60, DoorState::Shutting), Step::Wait(Some(55 * SECOND)))]
+    #[case::deleted_past_us_and_empty(killed(60, DoorState::Empty), Step::Seal(SealReason::Empty))]
+    #[case::deleted_past_us_at_the_end_of_its_grace(killed(5, DoorState::Shutting), Step::Seal(SealReason::Deadline))]
+    #[case::no_policy_holds_the_kubelet(
+        Leaving { hold: true, ..killed(5, DoorState::Shutting) },
+        Step::Seal(SealReason::Deadline)
+    )]
+    #[case::no_timeout_cuts_its_grace(
+        Leaving { closing_for: 900 * SECOND, ..killed(60, DoorState::Shutting) },
+        Step::Wait(Some(55 * SECOND))
+    )]
+    #[case::deleted_past_us_and_overridden(
+        Leaving { overridden: true, ..killed(60, DoorState::Shutting) },
+        Step::Seal(SealReason::Override)
+    )]
+    #[case::deleted_past_us_and_sealed(killed(60, DoorState::Sealed(60 * SECOND)), Step::Wait(None))]
     #[case::nor_what_a_deleted_group_leaves(
         leaving(Some(Cause::GroupDeleted), DoorState::Sealed(Duration::ZERO)),
         Step::Remove

@@ -14,6 +14,7 @@ pub(crate) fn capabilities(named: &[String]) -> Capabilities {
         server_occupancy: has(capability::SERVER_OCCUPANCY),
         door: has(capability::DOOR),
         keep_alive: has(capability::KEEP_ALIVE),
+        release: has(capability::RELEASE),
     }
 }
 
@@ -33,6 +34,7 @@ pub(crate) fn to_server(out: &Out, epoch: u64) -> Option<proto::OperatorToServer
     let message = match out {
         &Out::Door { open, revision } => Message::Door(proto::Door { open, revision, epoch }),
         &Out::ReportNow { nonce } => Message::ReportNow(proto::ReportNow { nonce }),
+        Out::Release => Message::Release(proto::Release { epoch }),
         Out::FullSync { .. } | Out::Register { .. } | Out::Unregister { .. } | Out::Drain { .. } | Out::SetReady(_) => {
             return None;
         }
@@ -63,6 +65,7 @@ pub(crate) fn to_proxy(out: Out, epoch: u64) -> proto::OperatorToProxy {
         Out::SetReady(ready) => Message::SetReady(proto::SetReady { ready, epoch }),
         Out::Door { open, revision } => Message::Door(proto::Door { open, revision, epoch }),
         Out::ReportNow { nonce } => Message::ReportNow(proto::ReportNow { nonce }),
+        Out::Release => Message::Release(proto::Release { epoch }),
     };
     proto::OperatorToProxy { message: Some(message) }
 }

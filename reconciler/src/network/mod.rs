@@ -22,7 +22,7 @@ use serde_json::json;
 use spawnery_api::names::{event, manager};
 use spawnery_api::v1alpha1::{Network, NetworkStatus};
 use spawnery_runtime::client::CallError;
-use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::controller::{self, Era, ReconcileError, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
@@ -87,6 +87,8 @@ struct Shared {
     recorder: Recorder,
     memory: Mutex<HashMap<String, Memory>>,
 }
+
+impl Era for Shared {}
 
 /// What is remembered of one Network between looks, by UID.
 #[derive(Clone, Default)]

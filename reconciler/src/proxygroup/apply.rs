@@ -27,18 +27,8 @@ use super::plan::{Door, Finalizer, Plan, PodId, Since, Told};
 use super::status::{self, Write};
 use super::{Shared, create};
 use crate::failure::Failure;
-use crate::{render, seal};
-
-/// How soon to look again at what another part is about to change.
-pub(super) const SHORTLY: Duration = Duration::from_millis(100);
-
-/// How a pass ended.
-pub(super) enum Done {
-    /// Something was written that the rest builds on: plan again at once.
-    Again,
-    /// Nothing is left to do now.
-    Until(Option<Duration>),
-}
+use crate::pass::Done;
+use crate::{finalizers, render, seal};
 
 /// Carries a plan out, or a first part of it.
 pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, Failure> {
@@ -250,25 +240,7 @@ async fn patch_pod(
     patch: &Value,
     what: &'static str,
 ) -> Result<bool, Failure> {
-    let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
-    match shared.ctx.write(api.patch_status(&pod.name, &params, &Patch::Merge(patch))).await {
-        Ok(pod) => {
-            shared.pods.wrote(pod);
-            Ok(true)
-        }
-        // Gone, another one, or (invalid) a UID that is not the object's.
-        Err(error) if error.is_not_found() || error.is_conflict() || error.is_invalid() => {
-            tracing::debug!(
-                namespace = scene.namespace,
-                name = pod.name,
-                error = &error as &dyn std::error::Error,
-                "a pod went before we could {what}"
-            );
-            Ok(false)
-        }
-        Err(source) => Err(Failure::Call { what, source }),
-    }
+    seal::write(&shared.ctx, &shared.pods, (&scene.namespace, &pod.name), writer, patch, what).await
 }
 
 /// Writes the status where it differs. Where what differs may wait, says how long.
@@ -303,37 +275,19 @@ fn tell(shared: &Shared, scene: &Scene, events: &[Told]) {
 }
 
 async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
-    let mut finalizers = scene.observed.group.finalizers().to_vec();
-    finalizers.push(finalizer::GROUP.to_owned());
-    put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
+    let group = scene.observed.group.as_ref();
+    let put = finalizers::put_on(&shared.ctx, &shared.groups, group, finalizer::GROUP).await;
+    put.map_err(Failure::call("put the finalizer on"))?;
     Ok(Done::Again)
 }
 
 /// Lets the group go: its pods are gone.
 async fn release(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
-    let finalizers: Vec<String> =
-        scene.observed.group.finalizers().iter().filter(|name| *name != finalizer::GROUP).cloned().collect();
-    match put_finalizers(shared, scene, &finalizers, "take the finalizer off").await {
-        Err(Failure::Call { source, .. }) if source.is_not_found() => {}
-        other => other?,
-    }
+    let group = scene.observed.group.as_ref();
+    let taken = finalizers::take_off(&shared.ctx, &shared.groups, group, finalizer::GROUP).await;
+    taken.map_err(Failure::call("take the finalizer off"))?;
     shared.expectations.lock().forget(&scene.uid);
     shared.memories.forget_group(&scene.uid);
     shared.groups.forget(&scene.uid);
     Ok(Done::Until(None))
-}
-
-async fn put_finalizers(
-    shared: &Shared,
-    scene: &Scene,
-    finalizers: &[String],
-    what: &'static str,
-) -> Result<(), Failure> {
-    let api: Api<ProxyGroup> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let version = scene.observed.group.resource_version();
-    let patch = json!({"metadata": {"uid": scene.uid, "resourceVersion": version, "finalizers": finalizers}});
-    let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
-    let written = shared.ctx.write(api.patch(&scene.name, &params, &Patch::Merge(&patch))).await;
-    shared.groups.wrote(written.map_err(Failure::call(what))?);
-    Ok(())
 }

@@ -46,7 +46,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result
             inputs,
             endpoint: &ctx.config.agent_endpoint,
         });
-        let pod = pod.map_err(Failure::Render)?;
+        let pod = ctx.config.placement.of(pod.map_err(Failure::Render)?);
         shared.expectations.lock().expect(scene.uid.clone(), &name, Kind::Create, ctx.now());
         match ctx.write(api.create(&params, &pod)).await {
             Ok(_) => accept(shared, scene),

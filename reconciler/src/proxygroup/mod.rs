@@ -25,7 +25,7 @@ use spawnery_api::names::event;
 use spawnery_api::v1alpha1::ProxyGroup;
 use spawnery_api::view::PodView;
 use spawnery_core::expectations::Expectations;
-use spawnery_runtime::controller::{self, Settings};
+use spawnery_runtime::controller::{self, Era, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
@@ -34,11 +34,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::latest::Latest;
 use crate::overlay::Overlays;
-use apply::Done;
+use crate::pass;
 use memory::Memories;
-
-/// Steps taken in one look; each ends with a write that the next one builds on.
-const STEPS: usize = 8;
 
 /// What all looks share.
 struct Shared {
@@ -49,6 +46,12 @@ struct Shared {
     overlays: Overlays,
     memories: Memories,
     expectations: Mutex<Expectations<String>>,
+}
+
+impl Era for Shared {
+    fn era(&self) -> u64 {
+        self.ctx.era()
+    }
 }
 
 /// Runs the controller until `stop`.
@@ -76,21 +79,11 @@ pub async fn run(
 }
 
 async fn reconcile(seen: Arc<ProxyGroup>, shared: Arc<Shared>) -> Result<Action, Failure> {
-    for _ in 0..STEPS {
+    let step = async || {
         let group = shared.groups.of(Arc::clone(&seen));
         let scene = look::look(&shared, group).await?;
         let plan = plan::plan(&scene.observed);
-        match apply::apply(&shared, &scene, plan).await {
-            Ok(Done::Again) => {}
-            Ok(Done::Until(None)) => return Ok(Action::await_change()),
-            Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
-            // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
-            Err(Failure::Call { source, .. }) if source.is_conflict() => {
-                shared.groups.forget(&seen.uid().unwrap_or_default());
-                return Ok(Action::requeue(apply::SHORTLY));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Action::requeue(apply::SHORTLY))
+        apply::apply(&shared, &scene, plan).await
+    };
+    pass::settle(step, || shared.groups.forget(&seen.uid().unwrap_or_default())).await
 }

@@ -107,6 +107,11 @@ impl Sight {
         !self.pod.is_terminating() && !self.pod.is_terminal()
     }
 
+    /// It is being deleted, and its process may still run.
+    pub(super) fn going(&self) -> bool {
+        self.pod.is_terminating() && !self.pod.is_terminal()
+    }
+
     /// It was told to close, or is about to be removed.
     pub(super) fn marked(&self) -> bool {
         self.pod.annotation(annotation::DRAINING_SINCE).is_some()
@@ -168,6 +173,10 @@ impl Sight {
             timeout: Duration::from_secs(u64::try_from(drain.timeout_seconds).unwrap_or_default()),
             hold: drain.on_deadline == OnDeadline::Hold,
             overridden: self.pod.annotation(annotation::OVERRIDE) == Some(annotation::TRUE),
+            killed_in: self.pod.metadata.deletion_timestamp.as_ref().map(|at| {
+                let left = at.0.duration_since(observed.now);
+                Duration::try_from(left).unwrap_or_default()
+            }),
         }
     }
 }

@@ -131,6 +131,11 @@ pub(super) fn plan(seen: &Observed) -> Plan {
             wake_in(&mut plan, renewal);
         }
     }
+    // Whoever deleted these asked nobody; their players may stay for as long as the pre-stop hook holds them up.
+    for sight in seen.pods.iter().filter(|sight| sight.going()) {
+        plan.doors.push(Door { pod: PodId::of(sight), open: false, since: None });
+        leave(&mut plan, sight, seen);
+    }
     // Nobody is on a pod whose containers have ended for good, and nothing brings it back.
     plan.removals.extend(seen.pods.iter().filter(|sight| dead(sight)).map(PodId::of));
     plan
@@ -148,10 +153,13 @@ fn leave(plan: &mut Plan, sight: &Sight, seen: &Observed) {
         Step::Seal(reason) => {
             if reason == SealReason::Deadline {
                 let players = sight.view.last_players;
+                let allowed = match sight.pod.metadata.deletion_grace_period_seconds {
+                    Some(grace) => format!("somebody deleted its pod with a grace of {grace} seconds"),
+                    None => format!("they had {} seconds to leave", seen.group.spec.drain.timeout_seconds),
+                };
                 let note = format!(
-                    "proxy {} goes with {players} players on it, as last reported: they had {} seconds to leave",
-                    sight.pod.name(),
-                    seen.group.spec.drain.timeout_seconds
+                    "proxy {} goes with {players} players on it, as last reported: {allowed}",
+                    sight.pod.name()
                 );
                 let (reason, action) = (event::PROXY_DRAIN_TIMEOUT, action::DRAIN_PROXY);
                 plan.events.push(Told { warning: true, reason, action, note });

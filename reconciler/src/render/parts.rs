@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapProjection, ConfigMapVolumeSource, ContainerPort, EmptyDirVolumeSource, EnvVar, KeyToPath,
-    PodSpec, ProjectedVolumeSource, SeccompProfile, SecretProjection, SecurityContext, ServiceAccountTokenProjection,
-    Volume, VolumeMount, VolumeProjection,
+    Capabilities, ConfigMapProjection, ConfigMapVolumeSource, ContainerPort, EmptyDirVolumeSource, EnvVar,
+    HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, PodSpec, ProjectedVolumeSource, SeccompProfile,
+    SecretProjection, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 use spawnery_api::inputs;
 use spawnery_api::names::{annotation, label, object, port, volume};
 use spawnery_api::v1alpha1::{Network, Scheduling};
 use spawnery_api::view::Role;
 use spawnery_core::pod_hash::PodInputs;
+
+/// When the kubelet first asks whether a game is ready. A probe that fails before the first success costs nothing, and a
+/// game that loads in a second need not wait for the twenty that a slow one takes.
+pub(super) const FIRST_PROBE_SECONDS: i32 = 2;
 
 /// Labels that every pod of a group carries for its whole life, and that select them.
 pub fn selector(network: &str, group: &str, role: Role) -> BTreeMap<String, String> {
@@ -91,6 +96,23 @@ pub(super) fn confined() -> SecurityContext {
 
 pub(super) fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+}
+
+/// The hook that holds the pod's end up while its players are moved: the agent's, unless the group says that its image has
+/// none. Without an agent behind it the connection is refused, and the kubelet goes on at once.
+///
+/// Not an input of the pod's hash: what is asked of the agent is our business, and no running pod is replaced for it.
+pub(super) fn pre_stop<K: Resource>(group: &K, grace_seconds: i64) -> Option<Lifecycle> {
+    if group.annotations().get(annotation::PRE_STOP).is_some_and(|value| value == annotation::FALSE) {
+        return None;
+    }
+    let http_get = HTTPGetAction {
+        path: Some(format!("{}?graceSeconds={grace_seconds}", port::PRE_STOP_PATH)),
+        port: IntOrString::Int(port::PRE_STOP),
+        ..HTTPGetAction::default()
+    };
+    let handler = LifecycleHandler { http_get: Some(http_get), ..LifecycleHandler::default() };
+    Some(Lifecycle { pre_stop: Some(handler), ..Lifecycle::default() })
 }
 
 /// The volumes that are ours: data, scratch, the agent's credentials, the settings, and the user's overlay.

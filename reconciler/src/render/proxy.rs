@@ -73,12 +73,13 @@ fn spec(name: &str, group: &ProxyGroup, network: &Network, endpoint: &str) -> Po
         ports: Some(vec![parts::minecraft_port(host_port), ready]),
         readiness_probe: Some(Probe {
             tcp_socket: Some(TCPSocketAction { port: IntOrString::Int(port::READY), host: None }),
-            initial_delay_seconds: Some(10),
+            initial_delay_seconds: Some(parts::FIRST_PROBE_SECONDS),
             period_seconds: Some(5),
             timeout_seconds: Some(3),
             failure_threshold: Some(3),
             ..Probe::default()
         }),
+        lifecycle: parts::pre_stop(group, i64::from(group.spec.drain.timeout_seconds)),
         resources: inputs::effective_resources(group.spec.resources.as_ref(), Some(&network.spec)).cloned(),
         security_context: Some(parts::confined()),
         volume_mounts: Some(parts::volume_mounts(overlay.is_some())),

@@ -83,12 +83,13 @@ fn spec(server: &Server, group: &ServerGroup, network: &Network, endpoint: &str)
         ports: Some(vec![parts::minecraft_port(None)]),
         readiness_probe: Some(Probe {
             exec: Some(ExecAction { command: Some(PING.map(str::to_owned).to_vec()) }),
-            initial_delay_seconds: Some(20),
+            initial_delay_seconds: Some(parts::FIRST_PROBE_SECONDS),
             period_seconds: Some(5),
             timeout_seconds: Some(5),
             failure_threshold: Some(3),
             ..Probe::default()
         }),
+        lifecycle: parts::pre_stop(group, group.spec.termination_grace_period_seconds),
         resources: inputs::effective_resources(group.spec.resources.as_ref(), Some(&network.spec)).cloned(),
         security_context: Some(parts::confined()),
         volume_mounts: Some(volume_mounts),

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Resource, ResourceExt};
-use serde_json::{Value, json};
+use kube::{Api, Resource};
+use serde_json::Value;
 use spawnery_api::conditions;
 use spawnery_api::names::condition::{self, reason};
 use spawnery_api::names::event::{self, action};
@@ -24,21 +24,11 @@ use spawnery_core::occupancy::SealReason;
 use super::look::Scene;
 use super::observed::Memory;
 use super::plan::{Finalizer, Plan, PodStep, Told};
-use super::status::{self, Write};
+use super::status::{self, History, Write};
 use super::{Shared, create};
 use crate::failure::Failure;
-use crate::seal;
-
-/// How soon to look again at what another part is about to change.
-pub(super) const SHORTLY: Duration = Duration::from_millis(100);
-
-/// How a pass ended.
-pub(super) enum Done {
-    /// Something was written that the rest of the plan builds on: plan again at once.
-    Again,
-    /// Nothing is left to do now.
-    Until(Option<Duration>),
-}
+use crate::pass::{Done, SHORTLY};
+use crate::{finalizers, seal};
 
 /// Carries a plan out, or a first part of it.
 pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, Failure> {
@@ -141,32 +131,13 @@ async fn patch_pod(
     patch: &Value,
     what: &'static str,
 ) -> Result<bool, Failure> {
-    let api: Api<PodView> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let params = PatchParams { field_manager: Some(writer.to_owned()), ..PatchParams::default() };
-    match shared.ctx.write(api.patch_status(&scene.name, &params, &Patch::Merge(patch))).await {
-        Ok(pod) => {
-            shared.pods.wrote(pod);
-            Ok(true)
-        }
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
-        // What the API server says of a UID that is not the object's.
-        Err(error) if error.is_invalid() => {
-            tracing::warn!(
-                namespace = scene.namespace,
-                name = scene.name,
-                error = &error as &dyn std::error::Error,
-                "the API server refuses to {what}"
-            );
-            Ok(false)
-        }
-        Err(source) => Err(Failure::Call { what, source }),
-    }
+    seal::write(&shared.ctx, &shared.pods, (&scene.namespace, &scene.name), writer, patch, what).await
 }
 
 /// Seals the pod. The claim takes the way back away before the API server is asked, and is given up only when it surely
 /// refused: after a timeout the seal may have been written, and the door stays shut.
 async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -> Result<Done, Failure> {
-    let Some(pod) = scene.pod.here() else { return Ok(Done::Again) };
+    let Some(pod) = scene.pod.ours() else { return Ok(Done::Again) };
     let hub = &shared.ctx.hub;
     let uid = PodUid::from(pod.uid.as_str());
     // A pod whose game is dead cannot report that nobody is on it.
@@ -196,16 +167,24 @@ async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -
 
 /// Writes the status where it differs. Where what differs may wait, says until when.
 pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, Failure> {
-    let last = scene.memory.written.or(scene.memory.pod_made);
-    let write = status::when(scene.server.status.as_ref(), &plan.status, last, scene.now);
-    match write {
-        Write::Never => return Ok(None),
-        Write::At(due) if plan.events.is_empty() => return Ok(Some(due)),
+    let differs_since = scene.memory.unwritten_since.unwrap_or(scene.now);
+    let history = History { written: scene.memory.written.or(scene.memory.pod_made), differs_since };
+    let keep = |unwritten_since, written| {
+        shared.remember(&scene.uid, Memory { written, unwritten_since, ..plan.memory.clone() });
+    };
+    match status::when(scene.server.status.as_ref(), &plan.status, history, scene.now) {
+        Write::Never => {
+            keep(None, scene.memory.written);
+            return Ok(None);
+        }
+        Write::At(due) if plan.events.is_empty() => {
+            keep(Some(differs_since), scene.memory.written);
+            return Ok(Some(due));
+        }
         Write::At(_) | Write::Now => {}
     }
     put_status(shared, scene, plan.status.clone()).await?;
-    let memory = Memory { written: Some(scene.now), ..plan.memory.clone() };
-    shared.remember(&scene.uid, memory);
+    keep(None, Some(scene.now));
     Ok(None)
 }
 
@@ -226,9 +205,8 @@ async fn put_status(shared: &Shared, scene: &Scene, status: ServerStatus) -> Res
 }
 
 async fn add_finalizer(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
-    let mut finalizers = scene.server.finalizers().to_vec();
-    finalizers.push(finalizer::DRAIN.to_owned());
-    put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
+    let put = finalizers::put_on(&shared.ctx, &shared.servers, scene.server.as_ref(), finalizer::DRAIN).await;
+    put.map_err(Failure::call("put the finalizer on"))?;
     Ok(Done::Again)
 }
 
@@ -239,30 +217,10 @@ async fn release(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     if let Some(want) = scene.want(WantDoor::Closed, true) {
         ctx.hub.want(want);
     }
-    let finalizers: Vec<String> =
-        scene.server.finalizers().iter().filter(|name| *name != finalizer::DRAIN).cloned().collect();
-    match put_finalizers(shared, scene, &finalizers, "take the finalizer off").await {
-        Err(Failure::Call { source, .. }) if source.is_not_found() => {}
-        other => other?,
-    }
+    let taken = finalizers::take_off(ctx, &shared.servers, scene.server.as_ref(), finalizer::DRAIN).await;
+    taken.map_err(Failure::call("take the finalizer off"))?;
     shared.forget(&scene.uid);
     Ok(Done::Until(None))
-}
-
-async fn put_finalizers(
-    shared: &Shared,
-    scene: &Scene,
-    finalizers: &[String],
-    what: &'static str,
-) -> Result<(), Failure> {
-    let api: Api<Server> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
-    let patch = json!({ "metadata": {
-        "uid": scene.uid, "resourceVersion": scene.server.metadata.resource_version, "finalizers": finalizers,
-    }});
-    let written = shared.ctx.write(api.patch(&scene.name, &params, &Patch::Merge(&patch))).await;
-    shared.servers.wrote(written.map_err(Failure::call(what))?);
-    Ok(())
 }
 
 /// Deletes exactly the pod that was judged.

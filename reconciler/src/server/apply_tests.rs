@@ -21,6 +21,7 @@ use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use spawnery_core::door::DoorView;
 use spawnery_core::floor::Width;
 use spawnery_core::occupancy::Carried;
@@ -118,6 +119,7 @@ fn scene(shared: &Shared, phase: &str, change: impl FnOnce(&mut Server, &mut Pod
         sealed: None,
         eviction_requested: None,
         overridden: false,
+        killed_at: None,
     };
     change(&mut server, &mut pod);
     let registered = server.status.as_ref().is_some_and(|status| status.registered);
@@ -218,4 +220,22 @@ async fn a_pod_is_deleted_after_its_phase_is_written_and_only_that_pod() {
     assert_eq!(what, ["PUT", "DELETE"]);
     assert_eq!(asked[0].1["status"]["phase"], "Terminating");
     assert_eq!(asked[1].1["preconditions"]["uid"], "p");
+}
+
+#[tokio::test]
+async fn a_start_is_written_when_it_takes_its_time() {
+    let (client, asked) = api_server(None);
+    let shared = shared(&client);
+    let mut scene = scene(&shared, "", |_, pod| pod.running = false);
+    let Ok(Done::Until(Some(wait))) = carry_out(&shared, &scene).await else { panic!("nothing to look for") };
+    assert!(wait <= status::START_SETTLES && asked.lock().is_empty(), "{wait:?}");
+    scene.memory = shared.memory("s");
+    scene.now += Duration::from_millis(1499);
+    carry_out(&shared, &scene).await.unwrap();
+    assert!(asked.lock().is_empty(), "the clock began to run at the first look");
+    scene.memory = shared.memory("s");
+    scene.now += Duration::from_millis(1);
+    carry_out(&shared, &scene).await.unwrap();
+    assert_eq!(asked.lock().iter().map(|(_, sent)| sent["status"]["phase"].clone()).collect::<Vec<_>>(), ["Pending"]);
+    assert_eq!(shared.memory("s").unwritten_since, None);
 }

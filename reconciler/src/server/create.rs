@@ -13,11 +13,12 @@ use spawnery_api::names::manager;
 use spawnery_api::view::PodView;
 
 use super::Shared;
-use super::apply::{Done, SHORTLY, tell, write};
+use super::apply::{tell, write};
 use super::look::Scene;
 use super::observed::{Memory, PodSight};
 use super::plan::{Plan, Told, stamp};
 use crate::failure::Failure;
+use crate::pass::{Done, SHORTLY};
 use crate::{bootstrap, render};
 
 /// How soon to try again what somebody has to set right.
@@ -46,7 +47,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
         endpoint: &ctx.config.agent_endpoint,
     };
     let pod = match render::server_pod(&request) {
-        Ok(pod) => pod,
+        Ok(pod) => ctx.config.placement.of(pod),
         Err(error) => {
             refuse(shared, scene, plan, reason::INVALID_SPEC, &error.to_string()).await?;
             return Err(Failure::Render(error));

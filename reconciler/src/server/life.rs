@@ -12,7 +12,7 @@ use spawnery_core::drain::{self, Cause, Causes, Clock, Deadline, Held};
 use spawnery_core::occupancy::{self, SealReason};
 use spawnery_core::phase::{self, Decision, FLAP_RESET, Losses, Phase, PodEffect, Reason, STREAM_GRACE};
 
-use super::observed::{Observed, PodFacts, PodSight};
+use super::observed::Observed;
 use super::plan::{Finalizer, Plan, PodStep, Told, signed, stamp};
 
 /// How long a sealed pod is left to whoever asked for its eviction before we remove it ourselves.
@@ -70,7 +70,8 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
         deletion_requested: seen.deleting(),
         retire: seen.server.spec.retire,
         pod_exists: here.is_some(),
-        pod_lost: here.is_none(),
+        pod_terminating: seen.pod.going().is_some(),
+        pod_lost: here.or_else(|| seen.pod.going()).is_none(),
         pod_terminal: here.is_some_and(|pod| pod.terminal),
         pod_running: here.is_some_and(|pod| pod.running),
         pod_ready: here.is_some_and(|pod| pod.ready),
@@ -174,6 +175,7 @@ fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) -> drain::Decision 
     let inputs = drain::Inputs {
         causes: Causes {
             deleted: seen.deleting(),
+            pod_terminating: seen.pod.going().is_some(),
             draining: match phase {
                 Phase::Draining | Phase::Terminating => true,
                 Phase::Failed => started.is_some(),
@@ -190,6 +192,7 @@ fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) -> drain::Decision 
         } else {
             Clock::taken_over(started)
         },
+        killed_at: seen.pod.going().and_then(|pod| pod.killed_at),
         audible: seen.view.as_ref().is_none_or(|view| view.audible),
         // Nobody needs a place where nobody is.
         fallback_ready: seen.fallback_ready || seen.view.as_ref().is_some_and(|view| !view.occupied),
@@ -266,7 +269,9 @@ fn close(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Deci
     }
     let occupied = seen.view.as_ref().is_some_and(|view| view.occupied);
     plan.moving = drain.moving && plan.status.was_registered && occupied && !pod.terminal;
-    if here && pod.sealed.is_none() && phase != Phase::Terminating {
+    // A pod that somebody deleted waits for its seal in its pre-stop hook, also where its Server has nothing to wait for.
+    let held_up = seen.pod.going().is_some() || (here && phase != Phase::Terminating);
+    if held_up && pod.sealed.is_none() {
         let empty = pod.terminal || seen.view.as_ref().is_some_and(|view| view.door.may_seal());
         plan.seal = drain::seal(drain, empty, pod.overridden);
     }
@@ -290,15 +295,18 @@ fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let Some(view) = &seen.view else { return };
     let status = &mut plan.status;
     let count = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
-    // An agent that is back and has not counted yet says nothing about players.
-    let counted = view.slots > 0 || view.players.is_some();
+    // An agent that is back and has not counted yet says nothing about players, and before anybody could get in there is
+    // nothing to say.
+    let counted = status.was_registered && (view.slots > 0 || view.players.is_some());
     if counted && (status.players, status.slots) != (count(view.last_players), count(view.slots)) {
         (status.players, status.slots) = (count(view.last_players), count(view.slots));
         status.players_updated_at = Some(Time(stamp(seen.now)));
     }
     let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
-    let untold =
-        !status.was_registered && matches!(phase, Phase::Pending | Phase::Starting) && view.door == DoorView::Empty;
+    // A door that players never reached is nobody's business, unless somebody waits for it.
+    let untold = !status.was_registered
+        && matches!(phase, Phase::Pending | Phase::Starting)
+        && (view.door == DoorView::Empty || !conditions::is_true(&status.conditions, condition::DRAINING));
     status.door = if status.registered {
         Some(DoorView::Open.to_string())
     } else if sealed {
@@ -325,7 +333,7 @@ fn leave(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Deci
     let sealed = seen.pod.here().is_some_and(|pod| pod.sealed.is_some());
     plan.memory.sealed_at = if sealed { seen.memory.sealed_at.or(Some(seen.now)) } else { None };
     if phase == Phase::Terminating {
-        if seen.pod.here().is_none() && !people_on_a_going_pod(seen, plan) {
+        if seen.pod.here().is_none() && plan.seal.is_none() && !people_on_a_going_pod(seen, plan) {
             if seen.deleting() {
                 plan.finalizer = Finalizer::Release;
             } else {
@@ -349,8 +357,8 @@ fn leave(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Deci
 
 /// Somebody deleted the pod of an occupied server past us: while it shuts down, its players are moved.
 fn people_on_a_going_pod(seen: &Observed<'_>, plan: &Plan) -> bool {
-    let PodSight::Going(PodFacts { terminal: false, sealed: None, .. }) = &seen.pod else { return false };
-    plan.status.was_registered && seen.view.as_ref().is_some_and(|view| view.occupied)
+    let unsealed = seen.pod.going().is_some_and(|pod| pod.sealed.is_none());
+    unsealed && plan.status.was_registered && seen.view.as_ref().is_some_and(|view| view.occupied)
 }
 
 /// Looks again when a deadline of the phase machine comes up.

@@ -91,7 +91,8 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
     let (namespace, name) = (server.namespace().unwrap_or_default(), server.name_any());
     let uid = server.uid().unwrap_or_default();
     let mut pod = ctx.feeds.pods.get(&namespace, &name).map(|pod| shared.pods.of(pod));
-    if pod.is_none() && should_be_there(&server) {
+    let memory = shared.memory(&uid);
+    if pod.is_none() && (should_be_there(&server) || memory.declared.is_some()) {
         // Losing its pod ends a server, so that is not believed of a cache that may lag behind.
         let api: Api<PodView> = Api::namespaced(ctx.clients.api.clone(), &namespace);
         pod = ctx.read(api.get_opt(&name)).await.map_err(Failure::call("look for the pod"))?.map(Arc::new);
@@ -105,7 +106,7 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
         view: None,
         node_departing: pod.as_ref().is_some_and(|pod| ctx.feeds.departing(pod, &ctx.config.drain_taints)),
         fallback_ready: true,
-        memory: shared.memory(&uid),
+        memory,
         startup_deadline: ctx.config.startup_deadline,
         server,
         group,
@@ -152,6 +153,7 @@ fn declare(ctx: &Context, scene: &mut Scene) {
 fn closing(scene: &Scene) -> bool {
     let status = scene.server.status.as_ref();
     scene.node_departing
+        || scene.pod.going().is_some()
         || scene.server.metadata.deletion_timestamp.is_some()
         || scene.pod.ours().is_some_and(|pod| pod.eviction_requested.is_some())
         || status.is_some_and(|status| {

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use spawnery_api::names::event;
 use spawnery_api::v1alpha1::Server;
 use spawnery_api::view::PodView;
-use spawnery_runtime::controller::{self, Settings};
+use spawnery_runtime::controller::{self, Era, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
@@ -33,11 +33,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::latest::Latest;
 use crate::overlay::Overlays;
-use apply::Done;
+use crate::pass;
 use observed::Memory;
-
-/// Steps taken in one look; each ends with a write that the next one builds on.
-const STEPS: usize = 8;
 
 /// Memories kept at most; beyond it they are forgotten, which costs deadlines that start over.
 const BOUND: usize = 50_000;
@@ -51,6 +48,8 @@ struct Shared {
     overlays: Overlays,
     memories: Mutex<HashMap<String, Memory>>,
 }
+
+impl Era for Shared {}
 
 impl Shared {
     fn memory(&self, uid: &str) -> Memory {
@@ -89,21 +88,11 @@ pub async fn run(ctx: Arc<Context>, keys: KeyStream<ObjectRef<Server>>, stop: Ca
 }
 
 async fn reconcile(seen: Arc<Server>, shared: Arc<Shared>) -> Result<Action, Failure> {
-    for _ in 0..STEPS {
+    let step = async || {
         let server = shared.servers.of(Arc::clone(&seen));
         let scene = look::look(&shared, server).await?;
         let plan = plan::plan(&scene.observed());
-        match Box::pin(apply::apply(&shared, &scene, plan)).await {
-            Ok(Done::Again) => {}
-            Ok(Done::Until(None)) => return Ok(Action::await_change()),
-            Ok(Done::Until(Some(wait))) => return Ok(Action::requeue(wait)),
-            // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
-            Err(Failure::Call { source, .. }) if source.is_conflict() => {
-                shared.servers.forget(&seen.uid().unwrap_or_default());
-                return Ok(Action::requeue(apply::SHORTLY));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Action::requeue(apply::SHORTLY))
+        Box::pin(apply::apply(&shared, &scene, plan)).await
+    };
+    pass::settle(step, || shared.servers.forget(&seen.uid().unwrap_or_default())).await
 }

@@ -137,6 +137,11 @@ impl PodSight {
         }
     }
 
+    /// Our pod, being deleted while its game may still run.
+    pub(crate) fn going(&self) -> Option<&PodFacts> {
+        if let Self::Going(pod) = self { Some(pod).filter(|pod| !pod.terminal) } else { None }
+    }
+
     /// Our pod, unless it is being deleted.
     pub(crate) fn here(&self) -> Option<&PodFacts> {
         if let Self::Here(pod) = self { Some(pod) } else { None }
@@ -165,6 +170,8 @@ pub(crate) struct PodFacts {
     pub(crate) eviction_requested: Option<Timestamp>,
     /// An administrator lets it go whoever is on it.
     pub(crate) overridden: bool,
+    /// When the kubelet ends it whoever is on it; `None` while nobody deletes it.
+    pub(crate) killed_at: Option<Timestamp>,
 }
 
 impl PodFacts {
@@ -188,6 +195,7 @@ impl PodFacts {
             sealed: seal::sealed(pod),
             eviction_requested: requested,
             overridden: pod.annotation(annotation::OVERRIDE) == Some(annotation::TRUE),
+            killed_at: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
         }
     }
 }
@@ -214,6 +222,8 @@ pub(crate) struct Memory {
     pub(crate) sealed_at: Option<Timestamp>,
     /// When its status was last written.
     pub(crate) written: Option<Timestamp>,
+    /// Since when its status as it should be is not the one that is written.
+    pub(crate) unwritten_since: Option<Timestamp>,
 }
 
 #[cfg(test)]

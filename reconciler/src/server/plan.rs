@@ -185,6 +185,8 @@ fn attach(seen: &Observed<'_>, plan: &mut Plan) -> Attached {
                 }
                 return Attached::No;
             }
+            // It had one, which went before that was written.
+            PodSight::Absent if plan.memory.declared.is_some() => plan.status.pod_name = name,
             PodSight::Absent => {
                 let under_way =
                     plan.memory.pod_made.is_some_and(|made| seen.now.duration_since(made) < signed(POD_SHOWS_WITHIN));

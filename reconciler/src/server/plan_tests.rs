@@ -7,7 +7,7 @@ use rstest::rstest;
 use spawnery_api::names::finalizer;
 use spawnery_api::v1alpha1::Server;
 use spawnery_core::door::{DoorView, ServerView};
-use spawnery_core::drain::Cause;
+use spawnery_core::drain::{Cause, OnDeadline};
 use spawnery_core::occupancy::Carried;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -15,6 +15,9 @@ const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 fn at(seconds: i64) -> Timestamp {
     Timestamp::constant(1_800_000_000 + seconds, 0)
 }
+
+#[path = "start_tests.rs"]
+mod start;
 
 /// A Server with its pod, and what surrounds them.
 struct Scene {
@@ -40,6 +43,7 @@ fn pod() -> PodFacts {
         sealed: None,
         eviction_requested: None,
         overridden: false,
+        killed_at: None,
     }
 }
 
@@ -51,6 +55,7 @@ fn view() -> ServerView {
         last_players: 0,
         slots: 20,
         stale: false,
+        silent_for: Duration::ZERO,
         ever_connected: true,
         stream_down_for: Duration::ZERO,
         empty_for: Some(Duration::from_mins(1)),
@@ -132,7 +137,9 @@ impl Scene {
         self.pod(|pod| pod.sealed = Some(reason)).door(DoorView::Sealed)
     }
     fn going(self) -> Self {
-        self.with(|scene| scene.pod = PodSight::Going(pod()))
+        self.with(|scene| {
+            scene.pod = PodSight::Going(PodFacts { killed_at: Some(at(60)), ..pod() });
+        })
     }
 
     fn observed(&self) -> Observed<'_> {
@@ -234,19 +241,6 @@ fn a_ready_server_opens_and_stays_as_it_is() {
     assert_eq!(plan.status, status, "nothing to write");
     assert_eq!((plan.pod, plan.seal, plan.marks, plan.moving), (PodStep::Keep, None, None, false));
     assert!(plan.events.is_empty() && plan.wake.is_none());
-}
-
-#[rstest]
-#[case::starting(Scene::with_pod().view(|v| v.ready = false))]
-#[case::pending(Scene::with_pod().pod(|p| p.running = false))]
-#[case::no_address(Scene::with_pod().pod(|p| p.address = None))]
-#[case::asked_to_leave_before_it_opened(Scene::with_pod().requested(0))]
-#[case::node_is_emptied_before_it_opened(Scene::with_pod().with(|s| s.node_departing = true))]
-#[case::sealed_before_it_opened(Scene::with_pod().sealed(SealReason::Empty))]
-fn a_door_that_never_opened_stays_shut(#[case] scene: Scene) {
-    let plan = scene.plan();
-    assert_eq!(plan.door, Some(WantDoor::Closed));
-    assert!(!plan.status.registered && !plan.status.was_registered);
 }
 
 #[rstest]
@@ -412,9 +406,10 @@ fn is_replaced(#[case] scene: Scene, #[case] phase: &str, #[case] moving: bool) 
 #[rstest]
 #[case::its_pod_is_gone(Scene::ready().with(|s| { s.pod = PodSight::Absent; s.view = None; }), Finalizer::Keep, true)]
 #[case::deleted_and_its_pod_is_gone(Scene::ready().deleted().with(|s| { s.pod = PodSight::Absent; s.view = None; }), Finalizer::Release, false)]
-#[case::its_empty_pod_is_going(Scene::ready().going(), Finalizer::Keep, true)]
+#[case::its_dead_pod_is_going(Scene::ready().players(2).going().pod(|p| p.terminal = true), Finalizer::Keep, true)]
+#[case::its_released_pod_is_going(Scene::ready().going().sealed(SealReason::Empty), Finalizer::Keep, true)]
+#[case::its_pod_is_going_and_never_opened(Scene::with_pod().going().door(DoorView::Closing { waiting_for: vec![] }), Finalizer::Keep, true)]
 #[case::its_sealed_pod_is_going(Scene::ready().players(2).deleted().going().sealed(SealReason::Deadline), Finalizer::Release, false)]
-#[case::somebody_took_its_pod_from_its_players(Scene::ready().players(2).going(), Finalizer::Keep, false)]
 #[case::somebody_else_has_the_name_now(Scene::ready().with(|s| { s.pod = PodSight::Foreign { going: false }; s.view = None; }), Finalizer::Keep, true)]
 fn ends(#[case] scene: Scene, #[case] finalizer: Finalizer, #[case] delete_server: bool) {
     let plan = scene.plan();
@@ -422,10 +417,40 @@ fn ends(#[case] scene: Scene, #[case] finalizer: Finalizer, #[case] delete_serve
     assert_eq!((plan.status.phase.as_str(), plan.status.registered, plan.pod), ("Terminating", false, PodStep::Keep));
 }
 
+// A pod that somebody deleted past us, held up by its pre-stop hook.
+
+#[rstest]
+#[case::with_players(Scene::ready().players(2).going(), "Draining", true, None)]
+#[case::empty_and_not_confirmed(Scene::ready().going(), "Draining", false, None)]
+#[case::empty(Scene::ready().going().door(DoorView::Empty), "Draining", false, Some(SealReason::Empty))]
+#[case::with_players_at_the_end_of_its_grace(Scene::ready().players(2).going().pod(|p| p.killed_at = Some(at(5))), "Draining", true, Some(SealReason::Deadline))]
+#[case::of_a_patient_group(Scene::ready().players(2).going().with(|s| s.group.as_mut().unwrap().drain.move_after = Duration::from_mins(5)), "Draining", true, None)]
+#[case::of_a_group_that_waits_for_ever(Scene::ready().players(2).going().pod(|p| p.killed_at = Some(at(5))).with(|s| s.group.as_mut().unwrap().drain.on_deadline = OnDeadline::Hold), "Draining", true, Some(SealReason::Deadline))]
+#[case::whose_server_is_deleted_too(Scene::ready().players(2).deleted().next().going(), "Draining", true, None)]
+#[case::whose_server_retires(Scene::ready().with(|s| s.server.spec.retire = true).players(2).next().going(), "Draining", true, None)]
+#[case::whose_server_failed(Scene::ready().players(2).status(|s| s.readiness_losses = 3).next().going(), "Failed", true, None)]
+#[case::that_never_opened(Scene::with_pod().going().door(DoorView::Empty), "Terminating", false, Some(SealReason::Empty))]
+#[case::that_never_opened_and_its_server_is_deleted(Scene::with_pod().deleted().going().door(DoorView::Empty), "Terminating", false, Some(SealReason::Empty))]
+fn a_terminating_pod(
+    #[case] scene: Scene,
+    #[case] phase: &str,
+    #[case] moving: bool,
+    #[case] seal: Option<SealReason>,
+) {
+    let plan = scene.plan();
+    assert_eq!((plan.status.phase.as_str(), plan.moving, plan.seal), (phase, moving, seal));
+    // Until it is released its Server stays, and nothing is done to the pod beside sealing it.
+    assert_eq!((plan.finalizer, plan.delete_server, plan.pod), (Finalizer::Keep, false, PodStep::Keep));
+    assert_eq!((plan.door, plan.status.registered), (Some(WantDoor::Closed), false));
+}
+
 #[test]
-fn players_are_moved_off_a_pod_that_somebody_deleted() {
+fn a_terminating_pod_says_what_its_server_waits_for() {
     let plan = Scene::ready().players(2).going().plan();
-    assert_eq!((plan.moving, plan.door), (true, Some(WantDoor::Closed)));
+    assert_eq!(reasons(&plan), ["PodTerminating"]);
+    assert_eq!(condition_reason(&plan, condition::DRAINING), Some("PodTerminating"));
+    assert_eq!(condition_reason(&plan, condition::READY), Some("PodTerminating"));
+    assert!(plan.wake.is_some_and(|wake| wake <= at(55)), "{:?}", plan.wake);
 }
 
 #[test]

@@ -17,10 +17,7 @@ use spawnery_core::expectations::Kind;
 use super::look::Scene;
 use super::plan::{Finalizer, Plan, Removal, only_counts_differ};
 use super::{GroupError, Shared};
-use crate::render;
-
-/// How soon to look again at what another part is about to change.
-pub(super) const SHORTLY: Duration = Duration::from_millis(100);
+use crate::{finalizers, render};
 
 /// How far apart status writes are that carry only counts.
 const COUNTS_APART: Duration = Duration::from_secs(1);
@@ -33,15 +30,13 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
     match plan.finalizer {
         Finalizer::Keep => {}
         Finalizer::Add => {
-            let mut finalizers = scene.group.finalizers().to_vec();
-            finalizers.push(finalizer::GROUP.to_owned());
-            put_finalizers(shared, scene, &finalizers, "put the finalizer on").await?;
+            let put = finalizers::put_on(&shared.ctx, &shared.groups, scene.group.as_ref(), finalizer::GROUP).await;
+            put.map_err(GroupError::call("put the finalizer on"))?;
             return Ok(Some(Duration::ZERO));
         }
         Finalizer::Release => {
-            let finalizers: Vec<String> =
-                scene.group.finalizers().iter().filter(|name| *name != finalizer::GROUP).cloned().collect();
-            put_finalizers(shared, scene, &finalizers, "take the finalizer off").await?;
+            let taken = finalizers::take_off(&shared.ctx, &shared.groups, scene.group.as_ref(), finalizer::GROUP).await;
+            taken.map_err(GroupError::call("take the finalizer off"))?;
             shared.expectations.lock().forget(&scene.key);
             shared.written.lock().remove(&scene.uid);
             return Ok(None);
@@ -67,28 +62,6 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
     let wake = [plan.wake, due].into_iter().flatten().min();
     let now = shared.ctx.wall();
     Ok(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
-}
-
-async fn put_finalizers(
-    shared: &Shared,
-    scene: &Scene,
-    finalizers: &[String],
-    what: &'static str,
-) -> Result<(), GroupError> {
-    let (namespace, name) = &scene.key;
-    let api: Api<ServerGroup> = Api::namespaced(shared.ctx.clients.api.clone(), namespace);
-    let params = PatchParams { field_manager: Some(manager::FINALIZERS.to_owned()), ..PatchParams::default() };
-    let patch = json!({ "metadata": {
-        "uid": scene.uid, "resourceVersion": scene.group.metadata.resource_version, "finalizers": finalizers,
-    }});
-    match shared.ctx.write(api.patch(name, &params, &Patch::Merge(&patch))).await {
-        Ok(written) => {
-            shared.groups.wrote(written);
-            Ok(())
-        }
-        Err(error) if error.is_not_found() => Ok(()),
-        Err(source) => Err(GroupError { what, source }),
-    }
 }
 
 async fn budget(shared: &Shared, scene: &Scene) -> Result<(), GroupError> {

@@ -23,7 +23,7 @@ use spawnery_api::names::event;
 use spawnery_api::v1alpha1::ServerGroup;
 use spawnery_core::expectations::Expectations;
 use spawnery_runtime::client::CallError;
-use spawnery_runtime::controller::{self, ReconcileError, Settings};
+use spawnery_runtime::controller::{self, Era, ReconcileError, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::latest::Latest;
 use crate::overlay::Overlays;
+use crate::pass::SHORTLY;
 
 /// Groups whose last status write is remembered at most; beyond it the memory is emptied, which costs writes.
 const BOUND: usize = 10_000;
@@ -73,6 +74,12 @@ struct Shared {
     overlays: Overlays,
     expectations: Mutex<Expectations<Key>>,
     written: Mutex<HashMap<String, Timestamp>>,
+}
+
+impl Era for Shared {
+    fn era(&self) -> u64 {
+        self.ctx.era()
+    }
 }
 
 impl Shared {
@@ -118,7 +125,7 @@ async fn reconcile(seen: Arc<ServerGroup>, shared: Arc<Shared>) -> Result<Action
         // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
         Err(error) if error.source.is_conflict() => {
             shared.groups.forget(&seen.uid().unwrap_or_default());
-            Ok(Action::requeue(apply::SHORTLY))
+            Ok(Action::requeue(SHORTLY))
         }
         Err(error) => Err(error),
     }

@@ -223,8 +223,11 @@ fn size(seen: &Observed<'_>, plan: &mut Plan, policy: &Policy, backoff: Backoff)
         }
         Action::Retire(name) => plan.retire = Some(name),
     }
-    // An idle server's time comes up without anything else happening; so does that of a request which nobody saw.
-    let due = seen.members.iter().filter(|m| m.counts()).filter_map(|m| policy.stabilization.checked_sub(m.empty_for?));
+    // An idle server's time comes up without anything else happening; so does that of a silent one, and of a request which
+    // nobody saw.
+    let counting = || seen.members.iter().filter(|m| m.counts());
+    let due = counting().filter_map(|m| policy.stabilization.checked_sub(m.empty_for?));
+    let due = due.chain(counting().filter_map(Member::patience_left));
     if let Some(soonest) = due.filter(|left| !left.is_zero()).min() {
         plan.wake_at(after(seen.now, soonest));
     }

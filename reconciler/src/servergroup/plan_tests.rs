@@ -35,6 +35,7 @@ fn member(name: &str) -> Member {
         players: 0,
         slots: 20,
         stale: false,
+        silent_for: Duration::ZERO,
         was_registered: true,
         retire: false,
         deleting: false,
@@ -123,6 +124,17 @@ fn a_settled_group_writes_nothing() {
     assert_eq!((plan.create, plan.delete.len(), plan.retire, plan.finalizer), (0, 0, None, Finalizer::Keep));
     assert!(plan.events.is_empty());
     assert_eq!(plan.wake, Some(at(240)), "when the idle server's time comes up");
+}
+
+#[test]
+fn a_silent_server_keeps_its_room_for_a_moment_and_is_looked_at_when_that_is_over() {
+    let silent = |seconds| {
+        let silent_for = Duration::from_secs(seconds);
+        Scene::new(vec![Member { stale: true, silent_for, empty_for: None, ..member("a") }]).plan()
+    };
+    let (patient, over) = (silent(12), silent(30));
+    assert_eq!((patient.create, patient.wake), (0, Some(at(18))));
+    assert_eq!(over.create, 1);
 }
 
 #[test]

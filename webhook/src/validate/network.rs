@@ -3,7 +3,7 @@
 use spawnery_api::v1alpha1::Network;
 use spawnery_core::admission::{Finding, deletion};
 
-use super::{Judged, people, proxy_group, server_group};
+use super::{Judged, group, people};
 use crate::stores::{Stores, impact};
 
 impl Judged for Network {
@@ -25,8 +25,8 @@ impl Judged for Network {
         let proxies = stores.proxy_groups(namespace);
         let proxies = proxies.iter().filter(|group| ours(&group.spec.network_ref.name));
         servers
-            .filter_map(|group| server_group::replaced(group, group, before, after, stores, namespace))
-            .chain(proxies.filter_map(|group| proxy_group::replaced(group, group, before, after, stores, namespace)))
+            .filter_map(|group| group::replaced(group, group, before, after, stores, namespace))
+            .chain(proxies.filter_map(|group| group::replaced(group, group, before, after, stores, namespace)))
             .collect()
     }
 

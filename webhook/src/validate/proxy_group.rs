@@ -1,13 +1,13 @@
 //! Rules for ProxyGroups.
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use spawnery_api::inputs;
 use spawnery_api::v1alpha1::{ExposeType, NetworkSpec, ProxyGroup};
 use spawnery_api::view::Role;
-use spawnery_core::admission::{
-    Finding, PortUse, Reference, deletion, fallbacks, group_name_problem, memory_limit, ports, references, replacement,
-};
+use spawnery_core::admission::{Finding, PortUse, Reference, fallbacks, group_name_problem, ports};
 use spawnery_core::pod_hash::PodHash;
 
+use super::group::{self, Group};
 use super::{Judged, config_map, network, people};
 use crate::stores::Stores;
 
@@ -21,28 +21,39 @@ impl Judged for ProxyGroup {
     }
 
     fn applied(&self, old: Option<&Self>, stores: &Stores, namespace: &str) -> Vec<Finding> {
-        let network_spec = stores.network(namespace, &self.spec.network_ref.name).map(|network| network.spec);
-        let mut found = references(&self.spec.network_ref.name, all_references(self, stores, namespace));
-        let resources = inputs::effective_resources(self.spec.resources.as_ref(), network_spec.as_ref());
-        let limits = resources.and_then(|resources| resources.limits.as_ref());
-        found.extend(memory_limit(limits.is_some_and(|limits| limits.contains_key("memory"))));
+        let mut found = group::applied(self, old, all_references(self, stores, namespace), stores, namespace);
         let others: Vec<PortUse> = stores
             .all_proxy_groups()
             .iter()
             .map(|group| port_use(group, group.metadata.namespace.as_deref()))
             .collect();
         found.extend(ports(&port_use(self, Some(namespace)), &others, stores.pod_security(namespace)));
-        if let Some(old) = old {
-            let old_network = stores.network(namespace, &old.spec.network_ref.name).map(|network| network.spec);
-            found.extend(replaced(old, self, old_network.as_ref(), network_spec.as_ref(), stores, namespace));
-        }
         found
     }
 
     fn deleted(&self, stores: &Stores, namespace: &str) -> Vec<Finding> {
-        let name = self.metadata.name.as_deref().unwrap_or_default();
-        let impact = stores.impact(namespace, Role::Proxy, name, connected(self));
-        deletion("ProxyGroup", name, impact).into_iter().collect()
+        group::deleted(self, stores, namespace)
+    }
+}
+
+impl Group for ProxyGroup {
+    const KIND: &'static str = "ProxyGroup";
+    const ROLE: Role = Role::Proxy;
+
+    fn network(&self) -> &str {
+        &self.spec.network_ref.name
+    }
+
+    fn resources(&self) -> Option<&ResourceRequirements> {
+        self.spec.resources.as_ref()
+    }
+
+    fn hash(&self, network: Option<&NetworkSpec>) -> Option<PodHash> {
+        inputs::proxy(&self.spec, network, None).ok().map(|inputs| inputs.hash())
+    }
+
+    fn people(&self) -> u64 {
+        people(self.status.as_ref().map_or(0, |status| status.connected_players))
     }
 }
 
@@ -72,27 +83,4 @@ fn port_use(group: &ProxyGroup, namespace: Option<&str>) -> PortUse {
         host_port: host_port.map(|expose| expose.port),
         node_port: node_port.map(|expose| expose.port),
     }
-}
-
-/// Whether the edit from `old` to `new` (of the group, or of its Network) replaces the group's pods.
-pub(super) fn replaced(
-    old: &ProxyGroup,
-    new: &ProxyGroup,
-    old_network: Option<&NetworkSpec>,
-    new_network: Option<&NetworkSpec>,
-    stores: &Stores,
-    namespace: &str,
-) -> Option<Finding> {
-    let (before, after) = (hash(old, old_network)?, hash(new, new_network)?);
-    let name = new.metadata.name.as_deref().unwrap_or_default();
-    let impact = stores.impact(namespace, Role::Proxy, name, connected(old));
-    replacement("ProxyGroup", name, &before, &after, impact)
-}
-
-fn hash(group: &ProxyGroup, network: Option<&NetworkSpec>) -> Option<PodHash> {
-    inputs::proxy(&group.spec, network, None).ok().map(|inputs| inputs.hash())
-}
-
-fn connected(group: &ProxyGroup) -> u64 {
-    people(group.status.as_ref().map_or(0, |status| status.connected_players))
 }

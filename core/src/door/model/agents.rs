@@ -85,7 +85,7 @@ impl World {
                 revision
             }
             Out::ReportNow { nonce } => return self.say_count(p, nonce),
-            Out::Drain { .. } | Out::SetReady(_) | Out::Door { .. } => return,
+            Out::Drain { .. } | Out::SetReady(_) | Out::Door { .. } | Out::Release => return,
         };
         self.say_count(p, 0);
         if let Some(link) = &mut self.proxies[p].link {

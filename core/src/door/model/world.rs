@@ -112,8 +112,14 @@ pub(super) struct World {
     pub(super) servers: Vec<Server>,
 }
 
-pub(super) const ALL: Capabilities =
-    Capabilities { directory_revisions: true, report_now: true, server_occupancy: true, door: false, keep_alive: true };
+pub(super) const ALL: Capabilities = Capabilities {
+    directory_revisions: true,
+    report_now: true,
+    server_occupancy: true,
+    door: false,
+    keep_alive: true,
+    release: true,
+};
 
 pub(super) const PROXIES: usize = 2;
 

@@ -29,6 +29,7 @@ impl Realm {
             return;
         }
         self.shut_for_good(uid, State::Sealed, now);
+        self.wake.insert(uid.clone());
     }
 
     /// The seal was surely not written: the door is closed as before and proves its emptiness anew.

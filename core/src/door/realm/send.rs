@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::Realm;
 use crate::door::directory::Next;
+use crate::door::machine::State;
 use crate::door::outbox::Out;
 use crate::ledger::{Capabilities, Generation, PodUid, Role};
 
@@ -11,7 +12,8 @@ impl Realm {
     /// The next message for a session, or `None` while there is nothing to say (or the session was replaced). What is
     /// handed out counts as told: whoever calls this must send it on that session's stream, in this order.
     ///
-    /// Order: the directory, then drains, then the pod's own readiness and door, then requests for counts.
+    /// Order: the directory, then drains, then the pod's own readiness and door, then requests for counts, then that the
+    /// pod is sealed.
     pub fn next(&mut self, uid: &PodUid, generation: Generation, now: Instant) -> Option<Out> {
         let entry = self.ledger.get(uid)?;
         let role = entry.role;
@@ -30,7 +32,7 @@ impl Realm {
                 return fleet;
             }
         }
-        self.next_door(uid, can).or_else(|| self.next_request(uid, can))
+        self.next_door(uid, can).or_else(|| self.next_request(uid, can)).or_else(|| self.next_release(uid, can))
     }
 
     fn next_directory(&mut self, uid: &PodUid, now: Instant) -> Option<Out> {
@@ -105,5 +107,15 @@ impl Realm {
         }
         outbox.nonce = talk.ask;
         Some(Out::ReportNow { nonce: talk.ask })
+    }
+
+    fn next_release(&mut self, uid: &PodUid, can: Capabilities) -> Option<Out> {
+        let sealed = self.door(uid) == Some(&State::Sealed);
+        let outbox = self.talks.get_mut(uid)?.outbox.as_mut()?;
+        if !can.release || !sealed || outbox.released {
+            return None;
+        }
+        outbox.released = true;
+        Some(Out::Release)
     }
 }

@@ -1,6 +1,6 @@
 //! What is known of a pod, for controllers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Realm;
 use crate::door::facts::{DoorView, ProxyView, ServerView};
@@ -23,6 +23,9 @@ impl Realm {
             last_players: self.ledger.last_players(uid),
             slots: entry.and_then(Entry::last_count).map_or(0, |count| count.slots),
             stale: players.is_none(),
+            silent_for: entry
+                .and_then(Entry::last_count)
+                .map_or(Duration::ZERO, |count| now.saturating_duration_since(count.at)),
             ever_connected: entry.is_some_and(Entry::ever_connected),
             stream_down_for: self.ledger.stream_down_for(uid, now),
             empty_for: self.ledger.empty_for(uid, now),

@@ -34,6 +34,26 @@ fn a_door_closes_by_confirmations_and_is_empty_by_answers() {
     assert_eq!(scene.realm.directory().listings().count(), 0);
 }
 
+#[test]
+fn whoever_holds_its_pod_up_is_told_of_the_seal_on_each_stream() {
+    let mut scene = Scene::new(OURS, OURS);
+    scene.want("s", WantDoor::Closed, true);
+    scene.all_obey(&["p", "q", "p", "q", "s"]);
+    assert!(scene.realm.claim_seal(&uid("s"), false, scene.now()));
+    scene.realm.take_effects();
+    assert_eq!(scene.messages("s"), [], "a seal that is being written may still be refused");
+    scene.realm.mark_sealed(&uid("s"), scene.now());
+    assert!(scene.realm.take_effects().wake.contains(&uid("s")));
+    assert_eq!(scene.messages("s"), [Out::Release]);
+    assert_eq!(scene.messages("s"), []);
+    scene.cut("s");
+    scene.join("s", Role::Server, OURS);
+    assert_eq!(scene.messages("s"), [Out::Release]);
+    scene.cut("s");
+    scene.join("s", Role::Server, UPSTREAM);
+    assert_eq!(scene.messages("s"), [], "an agent that does not wait for it is not told");
+}
+
 #[rstest]
 #[case::closing(0)]
 #[case::closed(1)]

@@ -7,14 +7,21 @@ use jiff::Timestamp;
 use crate::door::{Introduction, Out, ProxyFacts, Realm, Revision, ServerWant, WantDoor};
 use crate::ledger::{Capabilities, Entry, Generation, PodUid, Report, Role, Rules, ServerCount};
 
-pub(super) const OURS: Capabilities =
-    Capabilities { directory_revisions: true, report_now: true, server_occupancy: true, door: false, keep_alive: true };
+pub(super) const OURS: Capabilities = Capabilities {
+    directory_revisions: true,
+    report_now: true,
+    server_occupancy: true,
+    door: false,
+    keep_alive: true,
+    release: true,
+};
 pub(super) const UPSTREAM: Capabilities = Capabilities {
     directory_revisions: false,
     report_now: false,
     server_occupancy: false,
     door: false,
     keep_alive: false,
+    release: false,
 };
 
 pub(super) fn secs(seconds: u64) -> Duration {
@@ -155,7 +162,7 @@ impl Scene {
                     let generation = self.session(name);
                     self.realm.door_applied(&uid(name), generation, open, revision, self.now());
                 }
-                Out::Drain { .. } | Out::SetReady(_) => {}
+                Out::Drain { .. } | Out::SetReady(_) | Out::Release => {}
             }
         }
     }

@@ -14,7 +14,7 @@ use spawnery_proto::v1alpha1::{FullSync, ReportInterval, SessionDeadline, SetRea
 use tonic::Code;
 
 use agent::hello;
-use rig::{EPOCH, Rig, eventually, quick, tls_1_2};
+use rig::{EPOCH, Rig, quick, tls_1_2};
 
 #[tokio::test]
 async fn a_proxy_hears_the_interval_the_deadline_and_then_the_directory() {
@@ -52,17 +52,17 @@ async fn a_server_is_closed_emptied_and_known_to_be() {
     server.say(hello());
     server.count(2, 20, 0);
     proxy.settle().await;
-    eventually("two players are counted", || rig.view("lobby-a").players == Some(2)).await;
+    rig.eventually("two players are counted", || rig.view("lobby-a").players == Some(2)).await;
     assert!(rig.view("lobby-a").ready);
 
     rig.want("lobby-a", WantDoor::Closed);
     assert!(matches!(rig.view("lobby-a").door, DoorView::Closing { .. }));
     proxy.settle().await;
-    eventually("the proxy's confirmation", || matches!(rig.view("lobby-a").door, DoorView::Closed { .. })).await;
+    rig.eventually("the proxy's confirmation", || matches!(rig.view("lobby-a").door, DoorView::Closed { .. })).await;
     server.count(0, 20, 0);
     server.answer_requests(0).await;
     proxy.settle().await;
-    eventually("the door is empty", || rig.view("lobby-a").door == DoorView::Empty).await;
+    rig.eventually("the door is empty", || rig.view("lobby-a").door == DoorView::Empty).await;
     assert!(rig.hub.claim_seal(&"lobby-a".into(), false));
     rig.hub.mark_sealed(&"lobby-a".into());
     rig.want("lobby-a", WantDoor::Open);
@@ -75,13 +75,13 @@ async fn a_newer_session_of_the_same_pod_takes_over() {
     rig.want("lobby-a", WantDoor::Closed);
     let mut old = rig.server("lobby-a").await;
     old.say(hello());
-    eventually("ready", || rig.view("lobby-a").ready).await;
+    rig.eventually("ready", || rig.view("lobby-a").ready).await;
     let mut new = rig.server("lobby-a").await;
     new.hear().await;
     assert_eq!(old.end().await.map(|status| status.code()), Some(Code::Unavailable));
     assert!(rig.view("lobby-a").connected && rig.view("lobby-a").ready, "the end of the old one changes nothing");
     new.finish();
-    eventually("the new one is the last", || !rig.view("lobby-a").connected).await;
+    rig.eventually("the new one is the last", || !rig.view("lobby-a").connected).await;
     assert_eq!(new.end().await.map(|status| status.code()), None, "an agent that is done is let go in peace");
 }
 
@@ -91,7 +91,7 @@ async fn a_session_ends_at_its_deadline() {
     let rig = Rig::start(config);
     let mut server = rig.server("lobby-a").await;
     assert_eq!(server.end().await.map(|status| status.code()), Some(Code::Unavailable));
-    eventually("it is gone", || !rig.view("lobby-a").connected).await;
+    rig.eventually("it is gone", || !rig.view("lobby-a").connected).await;
 }
 
 #[tokio::test]
@@ -101,12 +101,12 @@ async fn a_frozen_agent_is_cut_and_charged_from_its_last_word() {
     let server = rig.server("lobby-a").await;
     server.say(hello());
     server.count(0, 20, 0);
-    eventually("it is heard", || rig.view("lobby-a").players == Some(0)).await;
+    rig.eventually("it is heard", || rig.view("lobby-a").players == Some(0)).await;
     server.freeze(true);
-    eventually("its stream is cut", || !rig.view("lobby-a").connected).await;
+    rig.eventually("its stream is cut", || !rig.view("lobby-a").connected).await;
     let view = rig.view("lobby-a");
     assert!(view.stream_down_for >= rig::INTERVAL * 3 / 2, "{view:?}");
-    eventually("its count is not believed", || rig.view("lobby-a").players.is_none()).await;
+    rig.eventually("its count is not believed", || rig.view("lobby-a").players.is_none()).await;
     assert!(rig.view("lobby-a").occupied, "unknown is occupied");
     assert_eq!(rig.hub.directory("game"), ["lobby-a"], "only a controller takes it out");
 }
@@ -129,7 +129,7 @@ async fn a_whole_groups_change_cuts_nobody() {
     proxy.settle().await;
     assert_eq!(proxy.directory.len(), 0);
     let closed = |index: usize| matches!(rig.view(&format!("lobby-{index:03}")).door, DoorView::Closed { .. });
-    eventually("all are closed", || (0..500).all(closed)).await;
+    rig.eventually("all are closed", || (0..500).all(closed)).await;
     assert!(rig.proxy_view("edge-1").connected);
 }
 
@@ -143,7 +143,7 @@ async fn reports_that_cannot_be_are_dropped_and_the_session_goes_on() {
     server.count(-1, 20, 0);
     server.say(spawnery_proto::v1alpha1::ServerMessage { message: None });
     server.count(3, 20, 0);
-    eventually("the one that can be is taken", || rig.view("lobby-a").players == Some(3)).await;
+    rig.eventually("the one that can be is taken", || rig.view("lobby-a").players == Some(3)).await;
     assert!(rig.metrics_text().contains("spawnery_agent_rejected_reports_total{role=\"server\"} 2"));
 }
 
@@ -199,8 +199,10 @@ async fn only_tls_1_3_is_spoken_and_the_server_goes_on() {
     rig.plain_bytes().await;
     let mut accepted = rig.server("lobby-a").await;
     accepted.hear().await;
-    eventually("the failures are counted", || rig.metrics_text().contains("spawnery_agent_handshake_failures_total 2"))
-        .await;
+    rig.eventually("the failures are counted", || {
+        rig.metrics_text().contains("spawnery_agent_handshake_failures_total 2")
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -210,7 +212,7 @@ async fn a_connection_that_nobody_uses_is_ended() {
     let mut used = rig.server("lobby-a").await;
     used.say(hello());
     used.hear().await;
-    eventually("it is there", || rig.view("lobby-a").connected).await;
+    rig.eventually("it is there", || rig.view("lobby-a").connected).await;
     let idle = rig.handshake(spawnery_certs::client::client_config(&rig.ca).unwrap()).await;
     rig::reads_the_end(idle.unwrap()).await;
     assert!(rig.view("lobby-a").connected, "one that is used stays");

@@ -38,6 +38,8 @@ use crate::hub::{Hub, HubConfig};
 pub(super) const EPOCH: u64 = 7;
 pub(super) const INTERVAL: Duration = Duration::from_millis(300);
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
+/// Longest wait for a change before a condition is looked at all the same.
+const PAUSE: Duration = Duration::from_millis(50);
 const NAME: &str = "spawnery-operator.spawnery-system.svc";
 
 /// What tests change.
@@ -133,6 +135,18 @@ impl Rig {
         self.leads.store(false, Ordering::SeqCst);
     }
 
+    /// Waits until `holds`: looks again after each change that the hub tells of.
+    pub(super) async fn eventually(&self, what: &str, holds: impl Fn() -> bool) {
+        let mut changes = self.hub.changes();
+        let wait = async {
+            while !holds() {
+                // The end of the pause is no fault: metrics change without a word from the hub.
+                _ = timeout(PAUSE, changes.next()).await;
+            }
+        };
+        timeout(LIMIT, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+    }
+
     pub(super) fn metrics_text(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -210,15 +224,6 @@ fn request<M: Send + 'static>(
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
     request
-}
-
-pub(super) async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(LIMIT, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
 }
 
 pub(super) fn tls_1_2(ca: &str) -> rustls::ClientConfig {

@@ -355,3 +355,34 @@ fn a_changed_overlay_is_told_before_a_proxy_goes() {
     let told = plan.events.iter().find(|told| told.reason == "ConfigChanged").unwrap();
     assert!(told.warning && told.note.starts_with("1 proxies"), "{told:?}");
 }
+
+/// A proxy that somebody deleted past us, and that the kubelet ends in so many seconds.
+fn going(name: &str, seconds: i64) -> Sight {
+    let mut sight = plain(name);
+    let mut pod = (*sight.pod).clone();
+    pod.metadata.deletion_timestamp = Some(ago(-seconds).parse::<Timestamp>().unwrap().into());
+    pod.metadata.deletion_grace_period_seconds = Some(300);
+    sight.pod = Arc::new(pod);
+    sight
+}
+
+#[rstest]
+#[case::with_players(with_players(going("a", 200), 3), None, Some(195))]
+#[case::empty(door(going("a", 200), DoorView::Empty), Some(SealReason::Empty), None)]
+#[case::with_players_at_the_end_of_its_grace(with_players(going("a", 5), 3), Some(SealReason::Deadline), None)]
+#[case::with_players_past_its_grace(with_players(going("a", -5), 3), Some(SealReason::Deadline), None)]
+fn the_players_of_a_terminating_proxy_keep_its_grace(
+    #[case] sight: Sight,
+    #[case] seal: Option<SealReason>,
+    #[case] wake: Option<u64>,
+) {
+    let plan = plan(&observed(vec![sight, plain("b"), plain("c")]));
+    let closed: Vec<_> = plan.doors.iter().filter(|door| !door.open).collect();
+    assert_eq!(closed.iter().map(|door| door.pod.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(closed[0].since, None);
+    assert_eq!(
+        plan.seals.iter().map(|(pod, reason)| (pod.name.as_str(), *reason)).collect::<Vec<_>>(),
+        seal.map(|reason| ("a", reason)).into_iter().collect::<Vec<_>>()
+    );
+    assert_eq!((plan.create, plan.removals, plan.wake), (0, vec![], wake.map(Duration::from_secs)));
+}

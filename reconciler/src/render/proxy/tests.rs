@@ -68,8 +68,12 @@ fn a_proxy() {
     );
     assert_eq!(
         container["readinessProbe"],
-        json!({"tcpSocket": {"port": 8081}, "initialDelaySeconds": 10, "periodSeconds": 5, "timeoutSeconds": 3,
+        json!({"tcpSocket": {"port": 8081}, "initialDelaySeconds": 2, "periodSeconds": 5, "timeoutSeconds": 3,
                "failureThreshold": 3})
+    );
+    assert_eq!(
+        container["lifecycle"],
+        json!({"preStop": {"httpGet": {"path": "/v1/pre-stop?graceSeconds=300", "port": 8091}}})
     );
     assert_eq!(spec["volumes"][0], json!({"name": "data", "emptyDir": {}}));
     assert_eq!(spec["volumes"][3]["projected"]["sources"][0]["configMap"]["name"], "gateway-proxy-config");

@@ -61,8 +61,9 @@ fn an_ephemeral_server() {
                     "ports": [{"name": "minecraft", "containerPort": 25565, "protocol": "TCP"}],
                     "readinessProbe": {
                         "exec": {"command": ["/usr/local/bin/spawnery-slp", "--host", "127.0.0.1", "--port", "25565"]},
-                        "initialDelaySeconds": 20, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3,
+                        "initialDelaySeconds": 2, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3,
                     },
+                    "lifecycle": {"preStop": {"httpGet": {"path": "/v1/pre-stop?graceSeconds=60", "port": 8091}}},
                     "resources": {"limits": {"memory": "1Gi"}},
                     "securityContext": {
                         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
@@ -104,6 +105,18 @@ fn a_persistent_server_lives_on_its_own_claim() {
         json!({"name": "data", "persistentVolumeClaim": {"claimName": "survival-0-data"}})
     );
     assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 90);
+}
+
+#[test]
+fn a_group_whose_image_has_no_agent_of_ours_says_so() {
+    let mut group = testing::server_group();
+    let hash = testing::server_inputs(&group).hash().to_string();
+    for (value, hooked) in [("false", false), ("true", true), ("no", true)] {
+        group.metadata.annotations = Some([("spawnery.cloud/pre-stop".to_owned(), value.to_owned())].into());
+        let pod = rendered(&group, "lobby-abcd").unwrap();
+        assert_eq!(pod["spec"]["containers"][0].get("lifecycle").is_some(), hooked, "{value}");
+        assert_eq!(pod["metadata"]["labels"]["spawnery.cloud/pod-hash"], hash, "no running pod is replaced for it");
+    }
 }
 
 #[test]

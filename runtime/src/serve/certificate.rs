@@ -5,30 +5,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use spawnery_api::names::object;
 use spawnery_certs::check::check_pair;
 use spawnery_certs::{Pair, ServingCert};
-use spawnery_runtime::clock::Clock;
-use spawnery_runtime::readiness::{Readiness, ReadyFlag};
 
-use crate::metrics::Metrics;
+use crate::clock::Clock;
+use crate::readiness::{Readiness, ReadyFlag};
 
 /// How often a certificate that has not changed is looked at again: it may have ended.
 const RECHECK: Duration = Duration::from_mins(1);
 
+/// Whose certificate it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    /// Namespace of the Secret and of the Service.
+    pub namespace: &'a str,
+    /// The Secret that the leader writes.
+    pub secret: &'static str,
+    /// The Service under whose name callers ask for us.
+    pub service: &'static str,
+}
+
 /// Follows the Secret for as long as the process runs.
-pub(crate) struct CertificateTask {
+pub struct CertificateTask {
     api: Api<Secret>,
+    secret: &'static str,
     names: Vec<String>,
     serving: Arc<ServingCert>,
-    metrics: Metrics,
+    ends: Gauge,
     clock: Clock,
     sound: ReadyFlag,
     current: Mutex<Option<Leaf>>,
+}
+
+impl std::fmt::Debug for CertificateTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CertificateTask").field("secret", &self.secret).finish_non_exhaustive()
+    }
 }
 
 struct Leaf {
@@ -37,21 +56,23 @@ struct Leaf {
 }
 
 impl CertificateTask {
-    /// A task that keeps `serving` as the Secret in `namespace` says. Readiness holds while there is a leaf that is valid
-    /// now, names our Service and, where the Secret shows the CA bundle, is covered by it.
-    pub(crate) fn new(
+    /// A task that keeps `serving` as the Secret says, and in `ends` when that ends, in seconds since 1970. Readiness holds
+    /// while there is a leaf that is valid now, names our Service and, where the Secret shows the CA bundle, is covered by
+    /// it.
+    pub fn new(
         client: Client,
-        namespace: &str,
+        owner: Owner<'_>,
         serving: Arc<ServingCert>,
-        metrics: Metrics,
+        ends: Gauge,
         readiness: &Readiness,
         clock: Clock,
     ) -> Self {
         Self {
-            api: Api::namespaced(client, namespace),
-            names: vec![format!("{}.{namespace}.svc", object::WEBHOOK)],
+            api: Api::namespaced(client, owner.namespace),
+            secret: owner.secret,
+            names: vec![format!("{}.{}.svc", owner.service, owner.namespace)],
             serving,
-            metrics,
+            ends,
             clock,
             sound: readiness.flag("certificate"),
             current: Mutex::new(None),
@@ -62,8 +83,8 @@ impl CertificateTask {
     ///
     /// # Errors
     /// None; the type is that of supervised tasks.
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", object::WEBHOOK_TLS_SECRET));
+    pub async fn run(self) -> anyhow::Result<()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.secret));
         let mut secrets = std::pin::pin!(watcher(self.api.clone(), config).default_backoff().applied_objects());
         let mut recheck = tokio::time::interval(RECHECK);
         loop {
@@ -80,14 +101,14 @@ impl CertificateTask {
 
     fn take(&self, secret: &Secret) {
         let Some(leaf) = secret.data.as_ref().and_then(read) else {
-            tracing::warn!(name = object::WEBHOOK_TLS_SECRET, "the Secret holds no certificate and key");
+            tracing::warn!(name = self.secret, "the Secret holds no certificate and key");
             return;
         };
         if let Err(error) = self.serving.set(&leaf.pair) {
             tracing::warn!(error = &error as &dyn std::error::Error, "the certificate in the Secret cannot be served");
             return;
         }
-        self.metrics.certificate_ends(self.serving.not_after().map_or(0, jiff::Timestamp::as_second));
+        self.ends.set(self.serving.not_after().map_or(0, jiff::Timestamp::as_second));
         tracing::info!(not_after = ?self.serving.not_after(), "serving a certificate");
         *self.current.lock() = Some(leaf);
         self.check();
@@ -113,7 +134,7 @@ impl CertificateTask {
     }
 }
 
-fn read(data: &BTreeMap<String, k8s_openapi::ByteString>) -> Option<Leaf> {
+fn read(data: &BTreeMap<String, ByteString>) -> Option<Leaf> {
     let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
     let pair = Pair { cert_pem: text(object::LEAF_KEY)?, key_pem: text(object::LEAF_PRIVATE_KEY)? };
     Some(Leaf { pair, ca: text(object::CA_KEY) })
