@@ -3,6 +3,7 @@
 //
 // in:  {"do":"join","name":N,"host":H,"port":P}   {"do":"leave","name":N}
 // out: {"event":"on","name":N,"server":S}   each time the player finds itself on a server: its player list's header
+//      {"event":"rescued","name":N}         its proxy says in chat that the server went away under it; "on" or "gone" follows
 //      {"event":"gone","name":N,"why":W}    its connection ended; whether it had asked is for the reader to know
 const readline = require('node:readline')
 const mineflayer = require('mineflayer')
@@ -36,6 +37,9 @@ function join ({ name, host, port }) {
     if (server === on) return
     on = server
     say({ event: 'on', name, server })
+  })
+  bot._client.on('chat', ({ message }) => {
+    if (text(message).startsWith('rescued from ')) say({ event: 'rescued', name })
   })
   bot.on('kicked', (reason) => { why = `kicked: ${text(reason)}` })
   bot.on('error', (error) => { why = `error: ${error.message}` })

@@ -12,11 +12,11 @@ const minecraft = require('minecraft-protocol')
 
 const { values } = parseArgs({
   options: {
-    host: { type: 'string' },
+    host: { type: 'string', default: '0.0.0.0' },
     port: { type: 'string', default: '25565' },
-    api: { type: 'string' },
-    slots: { type: 'string', default: '100' },
-    'fallback-groups': { type: 'string' }
+    api: { type: 'string', default: 'http://127.0.0.1:8090' },
+    slots: { type: 'string', default: process.env.SPAWNERY_PLAYER_LIMIT ?? '100' },
+    'fallback-groups': { type: 'string', default: process.env.SPAWNERY_FALLBACK_GROUPS ?? '' }
   }
 })
 const fallbackGroups = values['fallback-groups'].split(',')
@@ -101,10 +101,13 @@ function move (id, server) {
   })
 }
 
-// The server under a player is gone: another one, or goodbye.
+// The server under a player is gone: another one, or goodbye. The player is told, as real proxies do.
 function rescue (id, lost) {
   const server = choose(fallbackGroups, lost)
-  if (server) return move(id, server)
+  if (server) {
+    proxy.clients[id].write('chat', { message: JSON.stringify({ text: `rescued from ${lost}` }), position: 1 })
+    return move(id, server)
+  }
   proxy.clients[id].end('No server is left for you.')
 }
 

@@ -14,6 +14,12 @@ pub struct Settings {
     /// Rounds of the tests that play at random; more than CI's find rarer things. `cargo xtask proof` sets it.
     #[arg(long, env = "SPAWNERY_ROUNDS", default_value = "200")]
     pub rounds: u32,
+    /// What a test of real nodes does where they cannot be had: goes on without (auto), or fails (required, as CI has it).
+    #[arg(long, env = "REAL_NODES", default_value = "auto", ignore_case = true)]
+    pub real_nodes: crate::nodes::support::Want,
+    /// Where programs are looked for.
+    #[arg(long, env = "PATH", default_value = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")]
+    pub path: std::ffi::OsString,
     /// The Go tool that builds Kubernetes.
     #[arg(long, env = "GO", default_value = "go")]
     pub go: String,

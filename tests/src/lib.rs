@@ -10,20 +10,28 @@
 //!        └── FaultProxy  delays, drops and status codes between one client and the API server
 //! ```
 //!
-//! Everything listens on loopback. Each cluster owns one `127.X.0.0/16`: its components have the usual ports at
+//! [`nodes::run`] gives a cluster with two real nodes instead of kwok's: kubelet, containerd and containers, as root.
+//!
+//! Everything else listens on loopback. Each cluster owns one `127.X.0.0/16`: its components have the usual ports at
 //! `127.X.255.1` and its pods get addresses in that range, so clusters never meet and pod addresses can be dialled.
 
 pub mod args;
 pub mod bench;
+pub mod broom;
 pub mod cluster;
 pub mod command;
 pub mod eventually;
 pub mod fault;
 pub mod game;
+pub mod gobuild;
+pub mod image;
+pub mod installed;
 pub mod kubernetes;
 pub mod launch;
+mod lock;
 pub mod minecraft;
 pub mod namespace;
+pub mod nodes;
 pub mod process;
 pub mod runner;
 pub mod stack;

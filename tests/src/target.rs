@@ -46,6 +46,11 @@ pub fn profile_name() -> Result<String> {
     Ok(if name == "debug" { "dev" } else { name }.to_owned())
 }
 
+/// The directory below cargo's own in which a profile's binaries are.
+pub(crate) fn profile_folder(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
+}
+
 /// The workspace's binary `name`, up to date: cargo is asked once for each binary and process.
 ///
 /// # Errors

@@ -6,15 +6,18 @@
 //!  bench        figures, each beside its baseline and its goal
 //!  proof        what takes too long for CI; keeps what came out
 //!  cluster      a private Kubernetes to play with
+//!  image        the image that clusters install, without a container engine
 //!  kubernetes   builds what clusters are made of
 //! ```
 
 mod bench;
 mod cluster;
 mod demo;
+mod image;
 mod interrupt;
 mod orphans;
 mod proof;
+mod scheduler_config;
 mod steps;
 mod suites;
 mod test;
@@ -43,6 +46,10 @@ enum Command {
     Bench(bench::Args),
     /// Run what takes too long for CI, and keep what came out under docs/results.
     Proof(proof::Args),
+    /// Write the image that clusters install, or the example game's, without a container engine.
+    Image(image::Args),
+    /// Print what makes the cluster's own kube-scheduler ask the extender.
+    SchedulerConfig(scheduler_config::Args),
     /// Serve nothing over HTTPS: what a bench compares with.
     #[command(hide = true)]
     EmptyHandler(bench::EmptyArgs),
@@ -72,6 +79,8 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Test(args) => test::run(&args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Demo(args) => demo::run(args).await,
+        Command::Image(args) => image::run(args).await,
+        Command::SchedulerConfig(args) => scheduler_config::run(args).await,
         Command::Kubernetes => {
             let binaries = spawnery_tests::kubernetes::binaries().await?;
             say(&binaries.directory().display().to_string());

@@ -2,7 +2,7 @@
 
 use crate::say;
 use anyhow::{Context as _, Result, bail, ensure};
-use spawnery_tests::target;
+use spawnery_tests::{nodes, target};
 use std::{
     ffi::OsString,
     future::Future,
@@ -36,6 +36,14 @@ impl Step {
     /// One command; see [`Step::commands`].
     pub(crate) fn command(name: &str, line: &str) -> Self {
         Self::commands(name, [line])
+    }
+
+    /// One command where there can be real nodes; where not, why is said, and it is passed over.
+    pub(crate) fn command_on_real_nodes(name: &str, line: &'static str) -> Self {
+        Self::work(name, async move {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            if nodes::support::wanted()? { run_command(&words).await } else { Ok(()) }
+        })
     }
 
     /// Work of our own.

@@ -18,7 +18,7 @@ use tokio::process::Command;
 /// More of them at once would measure each other: what they assert has deadlines.
 const AT_ONCE: usize = 2;
 /// Four times what the slowest takes on a busy machine.
-const LIMIT: Duration = Duration::from_mins(15);
+const LIMIT: Duration = Duration::from_mins(20);
 
 /// A test executable.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,28 +6,42 @@ use crate::{
     suites,
 };
 use anyhow::{Context as _, Result, ensure};
-use spawnery_tests::{kubernetes, target};
+use spawnery_tests::{kubernetes, nodes, target};
 use std::path::PathBuf;
 
 /// Checks licences, banned crates and sources; its version decides about its verdicts, so it is pinned.
 const DENY_VERSION: &str = "0.20.2";
 
 /// The packages that must compile alone, with only the features that they ask for themselves.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 12] = [
     "spawnery-core",
     "spawnery-api",
     "spawnery-proto",
     "spawnery-certs",
     "spawnery-runtime",
     "spawnery-webhook",
+    "spawnery-extender",
     "spawnery-reconciler",
     "spawnery-agent",
+    "spawnery-image",
     "spawnery-tests",
     "xtask",
 ];
 
 /// The test executables that take longest, so that the last one to end does not begin last.
-const SLOW_SUITES: &[&str] = &["takeover", "agents_silent", "label_flip", "doors", "drain", "proxies", "groups"];
+const SLOW_SUITES: &[&str] = &[
+    "installed",
+    "takeover",
+    "chart",
+    "label_flip",
+    "doors",
+    "agents_silent",
+    "nodes",
+    "extender",
+    "drain",
+    "proxies",
+    "groups",
+];
 
 /// Run what CI runs.
 #[derive(Debug, clap::Args)]
@@ -70,13 +84,23 @@ fn all() -> Result<Vec<Step>> {
         Step::command("crds", "cargo run --quiet --package spawnery-api --features crdgen --bin crdgen -- --check"),
         Step::command("unit", "cargo test --workspace --exclude spawnery-tests"),
         Step::work("kubernetes", async { kubernetes::binaries().await.map(drop) }),
+        Step::work("nodes", async {
+            let had = nodes::support::wanted()?;
+            if had { nodes::binaries().await.map(drop) } else { Ok(()) }
+        }),
         // All at once: built one by one by the tests that run them, each would compile its dependencies in its own way.
         Step::command("binaries", "cargo build --workspace --bins"),
+        // As those binaries are: the profile of what users run would build everything a second time.
+        Step::command("image", "cargo run --quiet --package xtask -- image --profile dev"),
         Step::work("cluster", suites::run("spawnery-tests", "tests", SLOW_SUITES)),
         Step::command("demo", "cargo run --quiet --package xtask -- demo --plain"),
         // Shows that the benches work; figures come from a quiet machine and optimised binaries.
         Step::command("bench", "cargo run --quiet --package xtask -- bench --quick --profile dev"),
         Step::command("demo-minecraft", "cargo run --quiet --package xtask -- demo --plain --minecraft"),
+        Step::command_on_real_nodes(
+            "demo-real-nodes",
+            "cargo run --quiet --package xtask -- demo --plain --real-nodes",
+        ),
     ])
 }
 

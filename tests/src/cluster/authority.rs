@@ -42,8 +42,21 @@ impl Authority {
     pub fn issue(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Leaf> {
         let mut params = params(names)?;
         params.subject_alt_names.extend(addresses.iter().map(|&ip| rcgen::SanType::IpAddress(IpAddr::V4(ip))));
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// A certificate for a client: Kubernetes takes its common name for the user and its organisation for the group.
+    pub fn issue_client(&self, user: &str, group: &str) -> Result<Leaf> {
+        let mut params = params(&[])?;
+        params.distinguished_name.push(rcgen::DnType::CommonName, user);
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Leaf> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate().context("could not make a key")?;
         let certificate = params.signed_by(&key, &self.issuer).context("could not sign a certificate")?;
         Ok(Leaf { certificate, key })

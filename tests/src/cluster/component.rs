@@ -1,7 +1,7 @@
 //! The five processes of a cluster: their flags, and what a test may do to them.
 
 use super::{Layout, kubeconfig};
-use crate::{kubernetes::Binaries, launch::Launch};
+use crate::{kubernetes::Binaries, launch::Launch, nodes};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use std::fmt;
@@ -71,21 +71,27 @@ pub(super) fn write_files(layout: &Layout) -> Result<()> {
         std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
     };
     let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
-    let leaf = layout.authority.issue(&names, &[layout.network.control_plane()])?;
+    let addresses = [layout.ground.control_plane(), nodes::network::API_SERVICE];
+    let leaf = layout.authority.issue(&names, &addresses)?;
     let (private, public) = super::authority::token_keys()?;
     write("ca.crt", layout.authority.pem())?;
     write("apiserver.crt", &leaf.certificate_pem())?;
     write("apiserver.key", &leaf.key_pem())?;
+    let kubelets = layout.authority.issue_client("kube-apiserver-kubelet-client", "system:masters")?;
+    write("kubelet-client.crt", &kubelets.certificate_pem())?;
+    write("kubelet-client.key", &kubelets.key_pem())?;
     write("tokens.key", &private)?;
     write("tokens.pub", &public)?;
     write("audit-policy.yaml", AUDIT_POLICY)?;
     write("stages.yaml", include_str!("../../kubernetes/stages.yaml"))?;
     let mut tokens = String::new();
-    let users = Component::ALL.into_iter().filter_map(|component| Some((component.name(), component.user()?)));
-    for (file, user) in users.chain([(ADMIN, ADMIN)]) {
-        let token = format!("{:032x}", rand::random::<u128>());
+    let users = Component::ALL.into_iter().filter_map(|component| {
         // kwok has no role of its own, as it stands for everything that a node does.
-        let groups = if matches!(user, ADMIN | "kwok") { "system:masters" } else { "" };
+        let groups = if component == Component::Kwok { "system:masters" } else { "" };
+        Some((component.name(), component.user()?, groups))
+    });
+    for (file, user, groups) in users.chain([(ADMIN, ADMIN, "system:masters")]).chain(nodes::USERS) {
+        let token = format!("{:032x}", rand::random::<u128>());
         tokens.extend([&*token, ",", user, ",", user, ",\"", groups, "\"\n"]);
         kubeconfig::write(&layout.kubeconfig(file), &layout.url(), &layout.file("ca.crt"), &token)?;
     }
@@ -102,7 +108,7 @@ pub(super) fn write_files(layout: &Layout) -> Result<()> {
 
 /// How to start a component.
 pub(super) fn launch(component: Component, binaries: &Binaries, layout: &Layout) -> Launch {
-    let address = layout.network.control_plane();
+    let address = layout.ground.control_plane();
     let file = |flag: &str, name: &str| format!("--{flag}={}", layout.file(name).display());
     let launch = match component {
         Component::Etcd => {
@@ -136,8 +142,8 @@ pub(super) fn launch(component: Component, binaries: &Binaries, layout: &Layout)
             // Never rotate: counts look back into the whole file.
             .arg("--audit-log-maxsize=100000")
             .args(["--service-account-issuer=https://kubernetes.default.svc", "--authorization-mode=Node,RBAC"])
-            .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
-            .args(["--allow-privileged", "--enable-aggregator-routing"]),
+            .args(["--allow-privileged", "--enable-aggregator-routing"])
+            .arg(format!("--service-cluster-ip-range={}", nodes::network::SERVICES)),
         Component::ControllerManager => binaries
             .component("kube-controller-manager")
             .arg(format!("--kubeconfig={}", layout.kubeconfig("kube-controller-manager").display()))
@@ -145,9 +151,7 @@ pub(super) fn launch(component: Component, binaries: &Binaries, layout: &Layout)
             .arg(file("service-account-private-key-file", "tokens.key"))
             .args(["--use-service-account-credentials", "--leader-elect=false", "--secure-port=0"])
             // The default of 20 a second delays ServiceAccounts by seconds.
-            .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
-            // Endpoints may not hold loopback addresses, and pods have no others here.
-            .arg("--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"),
+            .args(["--kube-api-qps=500", "--kube-api-burst=1000"]),
         Component::Scheduler => {
             let launch = binaries.component("kube-scheduler");
             launch.arg(file("config", "scheduler.json")).arg("--secure-port=0")
@@ -155,11 +159,12 @@ pub(super) fn launch(component: Component, binaries: &Binaries, layout: &Layout)
         Component::Kwok => Launch::new("kwok", binaries.kwok())
             .arg(format!("--kubeconfig={}", layout.kubeconfig("kwok").display()))
             .arg(file("config", "stages.yaml"))
-            .arg(format!("--cidr={}", layout.network.pods()))
+            .arg(format!("--cidr={}", layout.ground.pods()))
             .arg(format!("--node-ip={address}"))
             .arg(format!("--server-address={address}:10247"))
             // Without leases nodes are given up after 40 s.
             .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"]),
     };
+    let launch = launch.args(layout.ground.flags(component, file));
     launch.log(layout.directory.logs().join(format!("{component}.log")))
 }

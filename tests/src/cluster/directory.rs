@@ -1,24 +1,18 @@
 //! A cluster's directory: made, owned, and removed in whatever way we end.
 
+use crate::broom::{Broom, Waste};
 use anyhow::{Context as _, Result};
 use std::{
     fs::{File, TryLockError},
-    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
 };
-
-/// Waits for the end of its input, which is our end, and removes the directory. Processes that die with us may still
-/// write for a moment, so it looks again.
-const BROOM: &str =
-    r#"read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$0" && [ ! -e "$0" ] && exit; sleep 0.2; done"#;
 
 /// A directory under `target/clusters/`.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     keep: bool,
-    broom: Option<Child>,
+    broom: Option<Broom>,
     // Says to later clusters that somebody lives here.
     _lock: File,
 }
@@ -42,7 +36,7 @@ impl Directory {
             File::create(path.join("keep")).context("could not mark the directory to be kept")?;
         }
         std::fs::create_dir(path.join("log")).context("could not make the log directory")?;
-        let broom = if keep { None } else { Some(broom(&path).context("could not start the broom")?) };
+        let broom = if keep { None } else { Some(Broom::start(Waste::Directories, [&path])?) };
         Ok(Self { path, keep, broom, _lock: lock })
     }
 
@@ -65,19 +59,9 @@ impl Drop for Directory {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             tracing::warn!(path = %self.path.display(), error = %error, "could not remove a cluster's directory");
         }
-        if let Some(mut broom) = self.broom.take() {
-            // Its input ends here; it finds nothing left to do.
-            drop(broom.stdin.take());
-            let _ = broom.wait();
-        }
+        // It finds nothing left to do.
+        drop(self.broom.take());
     }
-}
-
-fn broom(path: &Path) -> std::io::Result<Child> {
-    let mut command = Command::new("sh");
-    // A group of its own: Ctrl-C is meant for us, and the broom has work after that.
-    command.args(["-c", BROOM]).arg(path).process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
 /// Removes what an owner left behind whose broom was killed too, or whose machine went down.

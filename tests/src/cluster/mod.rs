@@ -7,9 +7,11 @@ mod clients;
 pub mod component;
 pub mod control;
 pub mod directory;
+mod ground;
 pub mod identity;
 pub mod kubeconfig;
 mod nodes;
+mod scheduler;
 
 use crate::{
     args::settings,
@@ -23,6 +25,7 @@ use anyhow::{Context as _, Result, ensure};
 use authority::Authority;
 use component::Component;
 use directory::Directory;
+pub(crate) use ground::Ground;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use parking_lot::Mutex;
@@ -71,7 +74,7 @@ struct Inner {
 struct Layout {
     authority: Authority,
     directory: Directory,
-    network: Network,
+    ground: Ground,
 }
 
 impl Layout {
@@ -88,7 +91,7 @@ impl Layout {
     }
 
     fn url(&self) -> String {
-        format!("https://{}:{API_PORT}", self.network.control_plane())
+        format!("https://{}:{API_PORT}", self.ground.control_plane())
     }
 }
 
@@ -100,18 +103,20 @@ impl Cluster {
     /// # Errors
     /// When the build fails or a component does not come up; the message holds the ends of the logs.
     pub async fn start(config: ClusterConfig) -> Result<Self> {
+        let cluster = Self::prepare(Ground::Loopback(Network::claim()?), config.keep).await?;
+        cluster.come_up(&config.nodes).await?;
+        Ok(cluster)
+    }
+
+    /// Builds what is needed and writes all files; nothing runs yet.
+    pub(crate) async fn prepare(ground: Ground, keep: bool) -> Result<Self> {
         install_crypto();
         let binaries = kubernetes::binaries().await?;
-        let directory = Directory::create(&target::directory()?.join("clusters"), config.keep || settings().keep)?;
-        let layout = Layout { authority: Authority::create()?, directory, network: Network::claim()? };
+        let directory = Directory::create(&target::directory()?.join("clusters"), keep || settings().keep)?;
+        let layout = Layout { authority: Authority::create()?, directory, ground };
         component::write_files(&layout)?;
         let inner = Inner { binaries, processes: Mutex::default(), serial: 0.into(), layout };
-        let cluster = Self { inner: Arc::new(inner) };
-        cluster
-            .come_up(&config)
-            .await
-            .with_context(|| format!("the cluster did not start\n{}", cluster.log_tails(15)))?;
-        Ok(cluster)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The cluster that the tests of one binary share: started by the first, ended with the process.
@@ -120,12 +125,18 @@ impl Cluster {
         SHARED.get_or_try_init(|| Self::start(ClusterConfig::default())).await.cloned()
     }
 
-    async fn come_up(&self, config: &ClusterConfig) -> Result<()> {
+    /// Starts the control plane and, on loopback, these nodes.
+    pub(crate) async fn come_up(&self, nodes: &[String]) -> Result<()> {
+        let started = self.start_all(nodes).await;
+        started.with_context(|| format!("the cluster did not start\n{}", self.log_tails(15)))
+    }
+
+    async fn start_all(&self, nodes: &[String]) -> Result<()> {
         self.launch(Component::Etcd)?;
         self.launch(Component::ApiServer)?;
         let client = self.api_server_ready(START_LIMIT).await?;
-        for component in [Component::ControllerManager, Component::Scheduler, Component::Kwok] {
-            self.launch(component)?;
+        for component in self.inner.layout.ground.controllers() {
+            self.launch(*component)?;
         }
         // The controller manager's first work that everybody needs.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
@@ -134,7 +145,7 @@ impl Cluster {
             Ok(accounts.get("default").await?)
         })
         .await?;
-        futures::future::try_join_all(config.nodes.iter().map(|name| self.add_node(name))).await?;
+        futures::future::try_join_all(nodes.iter().map(|name| self.add_node(name))).await?;
         Ok(())
     }
 
@@ -164,14 +175,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where the control plane listens: 127.X.255.1, where X is this cluster's alone.
+    /// Where the control plane listens: 127.X.255.1, where X is this cluster's alone, or 10.77.0.1 beside real nodes.
     pub fn address(&self) -> Ipv4Addr {
-        self.inner.layout.network.control_plane()
+        self.inner.layout.ground.control_plane()
     }
 
-    /// A loopback address that nobody else has, for a process beside the cluster; all its ports are free.
+    /// An address that nobody else has, for a process beside the cluster; all its ports are free.
     pub fn free_address(&self) -> Ipv4Addr {
-        self.inner.layout.network.free_address()
+        self.inner.layout.ground.free_address()
     }
 
     /// The API server's URL.
@@ -232,6 +243,11 @@ impl Cluster {
     /// A certificate of the cluster's CA for a server at this address.
     pub fn issue(&self, address: Ipv4Addr) -> Result<authority::Leaf> {
         self.inner.layout.authority.issue(&[], &[address])
+    }
+
+    /// A kubeconfig among the cluster's files, by the name of its user's file.
+    pub(crate) fn kubeconfig_of(&self, user: &str) -> PathBuf {
+        self.inner.layout.kubeconfig(user)
     }
 
     fn serial(&self) -> u64 {

@@ -28,12 +28,14 @@ const QUEUE: usize = 64;
 enum Event {
     Ready,
     On { name: String, server: String },
+    Rescued { name: String },
     Gone { name: String, why: String },
 }
 
 #[derive(Debug)]
 enum News {
     On { server: String },
+    Rescued,
     Gone { why: String },
 }
 
@@ -101,6 +103,7 @@ async fn hear(mut lines: Lines<BufReader<ChildStdout>>, listeners: Listeners) {
     while let Ok(Some(line)) = lines.next_line().await {
         let (name, news) = match serde_json::from_str(&line) {
             Ok(Event::On { name, server }) => (name, News::On { server }),
+            Ok(Event::Rescued { name }) => (name, News::Rescued),
             Ok(Event::Gone { name, why }) => (name, News::Gone { why }),
             Ok(Event::Ready) => continue,
             Err(error) => {
@@ -128,11 +131,12 @@ async fn live(
     if orders.send(join).await.is_err() {
         return story.ended("the bots have ended");
     }
-    let mut leaving = false;
+    let (mut leaving, mut rescued) = (false, false);
     loop {
         tokio::select! {
             heard = news.recv() => match heard {
-                // The game does not say how it came to that.
+                Some(News::Rescued) => rescued = true,
+                Some(News::On { server }) if std::mem::take(&mut rescued) => story.arrived(server, Arrival::Rescued),
                 Some(News::On { server }) if story.has_played() => story.arrived(server, Arrival::Moved),
                 Some(News::On { server }) => story.arrived(server, Arrival::Joined),
                 Some(News::Gone { .. }) if leaving => return PlayerState::Left,

@@ -49,7 +49,7 @@ impl Installation {
 
     /// A server called `name`.
     pub fn server(&self, name: &str, address: SocketAddr, slots: u32) -> Launch {
-        self.script(name, "server.js")
+        self.script(name, self.server_script())
             .args(["--name", name])
             .args(listen(address))
             .args(["--slots", &slots.to_string()])
@@ -66,7 +66,7 @@ impl Installation {
     ) -> Launch {
         let api = format!("http://{api}");
         let groups = fallback_groups.join(",");
-        self.script(name, "proxy.js").args(listen(address)).args([
+        self.script(name, self.proxy_script()).args(listen(address)).args([
             "--slots",
             &slots.to_string(),
             "--api",
@@ -80,12 +80,20 @@ impl Installation {
         self.scripts.join("bots.js")
     }
 
-    pub(super) fn modules(&self) -> &Path {
+    pub(crate) fn server_script(&self) -> PathBuf {
+        self.scripts.join("server.js")
+    }
+
+    pub(crate) fn proxy_script(&self) -> PathBuf {
+        self.scripts.join("proxy.js")
+    }
+
+    pub(crate) fn modules(&self) -> &Path {
         &self.modules
     }
 
-    fn script(&self, name: &str, script: &str) -> Launch {
-        Launch::new(name, "node").arg(self.scripts.join(script)).env("NODE_PATH", &self.modules)
+    fn script(&self, name: &str, script: PathBuf) -> Launch {
+        Launch::new(name, "node").arg(script).env("NODE_PATH", &self.modules)
     }
 }
 

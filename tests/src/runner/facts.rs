@@ -46,6 +46,8 @@ pub struct PodFacts {
     pub config_map: Option<String>,
     /// Port that must take connections for the pod to be Ready.
     pub probe_port: u16,
+    /// Port and path of its pre-stop hook, if it has one.
+    pub pre_stop: Option<(u16, String)>,
 }
 
 impl PodFacts {
@@ -84,6 +86,7 @@ impl PodFacts {
             token_seconds: token_seconds.unwrap_or(volume::TOKEN_EXPIRATION_SECONDS),
             config_map: config_map.map(|map| map.name),
             probe_port: probe_port(container),
+            pre_stop: pre_stop(container),
         })
     }
 
@@ -128,6 +131,13 @@ fn probe_port(container: &Container) -> u16 {
     u16::try_from(number).unwrap_or_default()
 }
 
+/// A hook by HTTP; no other is ever asked for.
+fn pre_stop(container: &Container) -> Option<(u16, String)> {
+    let get = container.lifecycle.as_ref()?.pre_stop.as_ref()?.http_get.as_ref()?;
+    let IntOrString::Int(port) = &get.port else { return None };
+    Some((u16::try_from(*port).ok()?, get.path.clone().unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +151,7 @@ mod tests {
             "spec": { "nodeName": "node-1", "serviceAccountName": "spawnery-server",
                 "containers": [{
                     "name": "minecraft", "readinessProbe": probe,
+                    "lifecycle": { "preStop": { "httpGet": { "port": 8091, "path": "/v1/pre-stop?graceSeconds=60" } } },
                     "ports": [{ "name": "ready", "containerPort": 8081 }],
                     "env": [{ "name": "SPAWNERY_FALLBACK_GROUPS", "value": "lobby,spare" },
                         { "name": "SECRET", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
@@ -161,6 +172,7 @@ mod tests {
         assert_eq!(facts.fallback_groups(), ["lobby", "spare"]);
         assert_eq!(facts.env.len(), 1, "only literals");
         assert_eq!(facts.config_map.as_deref(), Some("lobby-server-config"));
+        assert_eq!(facts.pre_stop, Some((8091, "/v1/pre-stop?graceSeconds=60".to_owned())));
         assert_eq!(facts.at(8090).to_string(), "127.9.0.1:8090");
     }
 

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A pod that is deleted loses both at once: kwok takes a pod off the API the moment it is deleted, so whoever was on it
-//! is lost, which is just what tests want to see.
+//! is lost, which is just what tests want to see. After [`Runner::keep_graces`] the pre-stop hook is waited for first.
 
 mod credentials;
+mod ending;
 mod facts;
 mod game;
 mod pod;
@@ -78,6 +79,8 @@ pub(crate) struct World {
     pub(crate) starts: Semaphore,
     /// Servers of the mini game that start now tell their agents nothing.
     pub(crate) silent: Arc<AtomicBool>,
+    /// Pods that start now keep their grace.
+    pub(crate) graceful: Arc<AtomicBool>,
 }
 
 type Pods = Mutex<BTreeMap<String, Arc<RunningPod>>>;
@@ -86,6 +89,7 @@ type Pods = Mutex<BTreeMap<String, Arc<RunningPod>>>;
 pub struct Runner {
     pods: Arc<Pods>,
     silent: Arc<AtomicBool>,
+    graceful: Arc<AtomicBool>,
     _stop: DropGuard,
 }
 
@@ -97,7 +101,7 @@ impl Runner {
     pub async fn start(cluster: &Cluster, options: RunnerOptions) -> Result<Self> {
         let directory = cluster.directory().join("pods");
         std::fs::create_dir_all(&directory).with_context(|| format!("could not make {}", directory.display()))?;
-        let silent = Arc::<AtomicBool>::default();
+        let (silent, graceful) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let world = Arc::new(World {
             client: cluster.client().await?,
             options,
@@ -106,16 +110,22 @@ impl Runner {
             logs: cluster.log_dir(),
             starts: Semaphore::new(STARTS),
             silent: Arc::clone(&silent),
+            graceful: Arc::clone(&graceful),
         });
         let (pods, stop) = (Arc::new(Pods::default()), CancellationToken::new());
         tokio::spawn(stop.clone().run_until_cancelled_owned(follow(world, Arc::clone(&pods), stop.clone())));
-        Ok(Self { pods, silent, _stop: stop.drop_guard() })
+        Ok(Self { pods, silent, graceful, _stop: stop.drop_guard() })
     }
 
     /// Servers of the mini game that start from now on tell their agents nothing until their gate is opened, or do so again
     /// from their start.
     pub fn silence_new_servers(&self, silent: bool) {
         self.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// Pods that start from now on end as a kubelet ends them: their pre-stop hook is waited for as long as their grace.
+    pub fn keep_graces(&self) {
+        self.graceful.store(true, Ordering::Relaxed);
     }
 
     /// All pods that are run now, sorted by namespace and name.
@@ -173,7 +183,11 @@ async fn follow(world: Arc<World>, pods: Arc<Pods>, stop: CancellationToken) {
 fn see(world: &Arc<World>, pods: &Pods, pod: &Pod, stop: &CancellationToken) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() {
-        return end(pods, &uid);
+        let running = pods.lock().get(&uid).cloned();
+        return match running.filter(|running| running.keeps_grace()) {
+            Some(running) => running.terminate(pod.metadata.deletion_grace_period_seconds),
+            None => end(pods, &uid),
+        };
     }
     let Some(facts) = PodFacts::of(pod) else { return };
     let mut pods = pods.lock();

@@ -3,8 +3,9 @@
 use super::{
     PodFacts, Role, World,
     credentials::{Credentials, slots},
+    ending,
     game::{Game, count_source},
-    readiness,
+    readiness::{self, StatusLock},
 };
 use crate::{
     Launch, Process,
@@ -16,7 +17,15 @@ use crate::{
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use spawnery_api::names::{env, port};
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +40,10 @@ pub struct RunningPod {
     facts: PodFacts,
     serials: Serials,
     inside: Arc<Mutex<Inside>>,
+    status: StatusLock,
+    /// Its end is ours, not kwok's.
+    graceful: bool,
+    ending: AtomicBool,
     stop: CancellationToken,
 }
 
@@ -42,7 +55,17 @@ struct Inside {
 
 impl RunningPod {
     pub(super) fn new(world: Arc<World>, facts: PodFacts, stop: CancellationToken) -> Self {
-        Self { world, facts, serials: Serials::default(), inside: Arc::default(), stop }
+        let graceful = world.graceful.load(Ordering::Relaxed);
+        Self {
+            world,
+            facts,
+            serials: Serials::default(),
+            inside: Arc::default(),
+            status: StatusLock::default(),
+            graceful,
+            ending: AtomicBool::new(false),
+            stop,
+        }
     }
 
     /// What its object says.
@@ -107,7 +130,56 @@ impl RunningPod {
         }
         sleep(RESTART).await;
         self.start_game().await;
-        readiness::count_restart(&self.world, &self.facts).await
+        readiness::count_restart(&self.world, &self.facts, &self.status).await
+    }
+
+    /// Kills the container, agent and game at once, and starts both anew, as a kubelet does: the pod's status says that it
+    /// ended, then that it runs again and how often it was restarted.
+    ///
+    /// # Errors
+    /// When the API server does not take the status, or the agent cannot be started.
+    pub async fn restart(&self) -> Result<()> {
+        let Inside { agent, game } = std::mem::take(&mut *self.inside.lock());
+        if let Some(agent) = &agent {
+            agent.kill()?;
+        }
+        if let Some(game) = &game {
+            game.crash();
+        }
+        // Waits until it is gone, which must not hold up anything else.
+        let gone = tokio::task::spawn_blocking(move || drop(agent));
+        let said = readiness::say_ended(&self.world, &self.facts, &self.status);
+        let (gone, said, ()) = tokio::join!(gone, said, sleep(RESTART));
+        gone.context("the agent's end was not waited for")?;
+        said?;
+        self.start_agent()?;
+        self.start_game().await;
+        readiness::count_restart(&self.world, &self.facts, &self.status).await
+    }
+
+    /// Whether it ends as a kubelet ends it.
+    pub(super) fn keeps_grace(&self) -> bool {
+        self.graceful
+    }
+
+    /// Ends it as a kubelet does, once.
+    pub(super) fn terminate(self: Arc<Self>, grace_seconds: Option<i64>) {
+        if self.ending.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let grace = Duration::from_secs(grace_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0));
+        tokio::spawn(async move {
+            let waited = self.stop.run_until_cancelled(ending::pre_stop(&self.facts, grace)).await;
+            self.kill();
+            // Without a runner there is no cluster soon.
+            while waited.is_some() {
+                match ending::remove(&self.world, &self.facts).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(pod = self.facts.name, error = %format!("{error:#}"), "not removed"),
+                }
+                sleep(RETRY).await;
+            }
+        });
     }
 
     /// Ends the game and the agent, and leaves them so.
@@ -140,12 +212,18 @@ impl RunningPod {
                 sleep(RETRY).await;
             }
         }
-        tokio::join!(credentials.keep_fresh(&self.world, &self.facts), readiness::keep(&self.world, &self.facts));
+        tokio::join!(
+            credentials.keep_fresh(&self.world, &self.facts),
+            readiness::keep(&self.world, &self.facts, &self.status)
+        );
     }
 
     async fn start(&self, credentials: &Credentials) -> Result<()> {
         let directory = self.directory();
         std::fs::create_dir_all(&directory).with_context(|| format!("could not make {}", directory.display()))?;
+        if self.graceful {
+            ending::claim(&self.world, &self.facts).await?;
+        }
         credentials.fetch(&self.world, &self.facts).await;
         self.start_agent()?;
         self.start_game().await;
@@ -191,6 +269,8 @@ impl RunningPod {
             .arg(&credentials.ca)
             .arg("--local-listen")
             .arg(facts.at(local_api::PORT).to_string())
+            .arg("--hook-listen")
+            .arg(facts.at(u16::try_from(port::PRE_STOP).unwrap_or_default()).to_string())
             .log(log);
         for (key, value) in &facts.env {
             launch = launch.env(key, value);

@@ -1,4 +1,4 @@
-//! The readiness probe of a pod, and its Ready condition.
+//! The readiness probe of a pod, and what its status says of its container.
 
 use super::{PodFacts, World};
 use anyhow::{Context as _, Result};
@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, sync::Mutex, time::timeout};
 
 /// Between two probes. A kubelet takes seconds; tests need not wait for that.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -17,16 +17,21 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// A call of ours to the API server; it may be frozen by the test.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// What a process ends with that was killed.
+const KILLED: i32 = 128 + 9;
+
+/// Held by whoever changes the pod's status, which is read and written as a whole.
+pub(super) type StatusLock = Mutex<()>;
 
 /// Probes for as long as the pod lives, and writes each change to its status.
-pub(super) async fn keep(world: &World, facts: &PodFacts) {
+pub(super) async fn keep(world: &World, facts: &PodFacts, lock: &StatusLock) {
     let address = facts.at(facts.probe_port);
     let mut written = None;
     loop {
         let ready = matches!(timeout(PROBE_LIMIT, TcpStream::connect(address)).await, Ok(Ok(_)));
         // kwok starts a pod that has a probe unready.
         if written.unwrap_or_default() != ready {
-            match write(world, facts, ready).await {
+            match write(world, facts, lock, ready).await {
                 Ok(()) => written = Some(ready),
                 Err(error) => tracing::debug!(pod = facts.name, error = %format!("{error:#}"), "could not set Ready"),
             }
@@ -36,10 +41,10 @@ pub(super) async fn keep(world: &World, facts: &PodFacts) {
 }
 
 /// Writes the conditions, and the container's state as it is, with `ready` in it.
-async fn write(world: &World, facts: &PodFacts, ready: bool) -> Result<()> {
+async fn write(world: &World, facts: &PodFacts, lock: &StatusLock, ready: bool) -> Result<()> {
     let status = if ready { "True" } else { "False" };
     let condition = |kind: &str| json!({ "type": kind, "status": status, "lastTransitionTime": now() });
-    change(world, facts, |containers| {
+    change(world, facts, lock, |containers| {
         for container in containers {
             container.insert("ready".to_owned(), json!(ready));
         }
@@ -48,13 +53,29 @@ async fn write(world: &World, facts: &PodFacts, ready: bool) -> Result<()> {
     .await
 }
 
-/// Says that the container ended and was started again, as a kubelet does.
-pub(super) async fn count_restart(world: &World, facts: &PodFacts) -> Result<()> {
-    change(world, facts, |containers| {
+/// Says that the container has ended, as a kubelet does before it starts it again.
+pub(super) async fn say_ended(world: &World, facts: &PodFacts, lock: &StatusLock) -> Result<()> {
+    change(world, facts, lock, |containers| {
+        for container in containers {
+            let begin = container.get("state").and_then(|state| state.pointer("/running/startedAt")).cloned();
+            let ended = json!({ "exitCode": KILLED, "reason": "Error", "startedAt": begin, "finishedAt": now() });
+            container.insert("state".to_owned(), json!({ "terminated": ended }));
+        }
+        json!([])
+    })
+    .await
+}
+
+/// Says that the container was started again, as a kubelet does.
+pub(super) async fn count_restart(world: &World, facts: &PodFacts, lock: &StatusLock) -> Result<()> {
+    change(world, facts, lock, |containers| {
         for container in containers {
             let restarts = container.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
+            let before = container.insert("state".to_owned(), json!({ "running": { "startedAt": now() } }));
             container.insert("restartCount".to_owned(), json!(restarts + 1));
-            container.insert("state".to_owned(), json!({ "running": { "startedAt": now() } }));
+            if let Some(ended) = before.filter(|state| state.get("terminated").is_some()) {
+                container.insert("lastState".to_owned(), ended);
+            }
         }
         json!([])
     })
@@ -65,8 +86,10 @@ pub(super) async fn count_restart(world: &World, facts: &PodFacts) -> Result<()>
 async fn change(
     world: &World,
     facts: &PodFacts,
+    lock: &StatusLock,
     change: impl FnOnce(&mut Vec<Map<String, Value>>) -> Value,
 ) -> Result<()> {
+    let _status = lock.lock().await;
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), &facts.namespace);
     let pod = timeout(CALL_LIMIT, pods.get(&facts.name)).await.context("no answer")??;
     let containers = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();

@@ -1,20 +1,14 @@
 //! A stack with a namespace: what most tests of the product start from.
 
-use super::{Crowd, Replica, SmallNetwork, Stack, StackOptions};
+use super::{Crowd, Replica, SmallNetwork, Stack, StackOptions, ensure_guarded};
 use crate::{Cluster, ClusterConfig, Process, eventually::eventually, runner::Role};
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::{
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Pod, policy::v1::PodDisruptionBudget},
-    apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
-};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{EvictParams, ListParams, PostParams},
 };
-use spawnery_api::{
-    names::{label, object},
-    v1alpha1::Server,
-};
+use spawnery_api::{names::label, v1alpha1::Server};
 use std::{fs, future::Future, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
@@ -93,26 +87,8 @@ impl Arena {
     /// Starts a network and waits until players can join and the webhook is asked about its pods.
     pub async fn start(&self, network: &SmallNetwork) -> Result<()> {
         network.start(&self.stack, &self.namespace).await?;
-        eventually(LIMIT, "the webhook to stand before the floor", || self.ensure_guarded()).await
-    }
-
-    /// A new namespace stands on the wide floor until the leader has seen the webhook answer and has registered it.
-    async fn ensure_guarded(&self) -> Result<()> {
-        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        let webhooks = configurations.get(object::WEBHOOK_CONFIGURATION).await?.webhooks.unwrap_or_default();
-        let here = |requirement: &LabelSelectorRequirement| {
-            requirement.values.iter().flatten().any(|value| *value == self.namespace)
-        };
-        let selectors = webhooks.iter().filter_map(|webhook| webhook.namespace_selector.as_ref());
-        let asked = selectors.flat_map(|selector| selector.match_expressions.iter().flatten()).any(here);
-        ensure!(asked, "the webhook is not asked about evictions in {}", self.namespace);
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
-        for budget in budgets.list(&ListParams::default()).await? {
-            let labels = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.match_labels.as_ref());
-            let narrow = labels.is_some_and(|labels| labels.contains_key(label::OCCUPIED));
-            ensure!(narrow, "{} is still wide", budget.name_any());
-        }
-        Ok(())
+        eventually(LIMIT, "the webhook to stand before the floor", || ensure_guarded(&self.client, &self.namespace))
+            .await
     }
 
     /// Pods of the namespace.

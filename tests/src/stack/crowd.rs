@@ -1,14 +1,22 @@
 //! Many players, and what became of them.
 
 use crate::{
+    eventually::eventually,
     game::player::{Player, PlayerState},
+    minecraft::Bots,
     runner::{Role, Runner},
 };
 use anyhow::{Context as _, Result, ensure};
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 /// A join takes milliseconds; beside a build it takes longer.
 const JOIN_LIMIT: Duration = Duration::from_secs(20);
+/// Real Minecraft loads a world first, beside whatever else the machine does.
+const BOT_LIMIT: Duration = Duration::from_mins(1);
 
 /// Players that joined through a network's proxies. They are the witnesses: what is said here is what their own sockets
 /// saw.
@@ -39,6 +47,26 @@ impl Crowd {
             player.wait_on(JOIN_LIMIT).await?;
         }
         Ok(())
+    }
+
+    /// Lets `count` bots join at this door, one after another, and returns when each was on a server. One that is not let
+    /// in tries again, as a person would: a proxy hears of a server a moment after the cluster does.
+    ///
+    /// # Errors
+    /// When one does not get in.
+    pub async fn join_bots(&mut self, bots: &Bots, door: SocketAddr, count: usize) -> Result<Vec<Instant>> {
+        let mut arrivals = Vec::new();
+        for n in self.players.len()..self.players.len() + count {
+            let player = eventually(BOT_LIMIT, "a bot to be let in", || async {
+                let player = bots.join(door, format!("p{n}x{}", rand::random::<u32>()));
+                player.wait_on(BOT_LIMIT).await?;
+                Ok(player)
+            });
+            let player = player.await?;
+            arrivals.extend(player.visits().last().map(|visit| visit.at));
+            self.players.push(player);
+        }
+        Ok(arrivals)
     }
 
     /// Takes in a player that joined otherwise.

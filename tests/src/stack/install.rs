@@ -16,7 +16,7 @@ const ESTABLISHED_LIMIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// When the API server refuses something.
 pub async fn install(cluster: &Cluster) -> Result<()> {
-    let directory = target::workspace().join("charts/spawnery/crds");
+    let directory = target::workspace().join("charts/spawnery/files/crds");
     let files = fs::read_dir(&directory).with_context(|| format!("could not read {}", directory.display()))?;
     let mut manifests = String::new();
     for file in files {

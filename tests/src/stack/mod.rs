@@ -11,6 +11,8 @@
 mod arena;
 mod crowd;
 mod doorway;
+mod extender;
+mod guard;
 mod install;
 mod network;
 mod replica;
@@ -19,6 +21,8 @@ mod vigil;
 pub use arena::{Arena, Evicted, refusals, wait_refusals};
 pub use crowd::Crowd;
 pub use doorway::Doorway;
+pub use extender::LoneExtender;
+pub use guard::ensure_guarded;
 pub use install::install;
 pub use network::{GATEWAY, LOBBY, SmallNetwork};
 pub use replica::{Replica, WEBHOOK_PORT};
@@ -57,6 +61,14 @@ pub struct StackOptions {
     pub reconciler_flags: Vec<String>,
     /// More flags for the webhooks.
     pub webhook_flags: Vec<String>,
+    /// How many extenders. No scheduler asks them until [`Stack::ask_extenders`].
+    pub extenders: usize,
+    /// More flags for the extenders.
+    pub extender_flags: Vec<String>,
+    /// How long webhooks that are told to end serve on, as the flag has it.
+    pub shutdown_delay: String,
+    /// Somebody has installed definitions, accounts and rights already, such as helm.
+    pub installed: bool,
 }
 
 impl Default for StackOptions {
@@ -69,6 +81,10 @@ impl Default for StackOptions {
             log_level: "info,spawnery=debug".to_owned(),
             reconciler_flags: Vec::new(),
             webhook_flags: Vec::new(),
+            extenders: 0,
+            extender_flags: Vec::new(),
+            shutdown_delay: "0s".to_owned(),
+            installed: false,
         }
     }
 }
@@ -79,6 +95,7 @@ pub struct Stack {
     runner: Runner,
     reconcilers: Vec<Arc<Replica>>,
     webhooks: Vec<Arc<Replica>>,
+    extenders: extender::Extenders,
     reviews: Doorway,
     _doorways: Vec<Doorway>,
     cluster: Cluster,
@@ -91,7 +108,9 @@ impl Stack {
     /// When something is refused or does not become ready; the cluster's logs say more.
     pub async fn start(cluster: &Cluster, options: StackOptions) -> Result<Self> {
         let (reconciler, webhook) = tokio::try_join!(binary("spawnery-reconciler"), binary("spawnery-webhook"))?;
-        install(cluster).await?;
+        if !options.installed {
+            install(cluster).await?;
+        }
         let reconcilers: Vec<Arc<Replica>> = (1..=options.reconcilers)
             .map(|n| Arc::new(Replica::new(cluster, format!("reconciler-{n}"), replica::AGENT_PORT)))
             .collect();
@@ -124,16 +143,18 @@ impl Stack {
         for replica in &webhooks {
             let launch = Launch::new(replica.name(), &webhook)
                 .arg(format!("--webhook-bind-address={}", replica.address()))
-                .arg("--shutdown-delay=0s")
+                .arg(format!("--shutdown-delay={}", options.shutdown_delay))
                 .args(&options.webhook_flags);
             replica.launch(common(launch, &options.log_level, cluster, replica, account.kubeconfig()))?;
         }
         for replica in reconcilers.iter().chain(&webhooks) {
             replica.wait_ready(READY_LIMIT).await?;
         }
+        let extenders =
+            extender::Extenders::start(cluster, options.extenders, &options.log_level, &options.extender_flags).await?;
         let options = RunnerOptions { operator: operator_address, games: options.games };
         let runner = Runner::start(cluster, options).await?;
-        Ok(Self { cluster: cluster.clone(), runner, reconcilers, webhooks, reviews, _doorways: doorways })
+        Ok(Self { cluster: cluster.clone(), runner, reconcilers, webhooks, extenders, reviews, _doorways: doorways })
     }
 
     /// The cluster that it is on.

@@ -37,6 +37,8 @@ pub struct SmallNetwork {
     pub proxy_node: Option<String>,
     /// Nodes for the lobbies; any when there is none.
     pub lobby_nodes: Vec<String>,
+    /// The lobbies tolerate every taint.
+    pub tolerant: bool,
 }
 
 impl Default for SmallNetwork {
@@ -49,6 +51,7 @@ impl Default for SmallNetwork {
             drain: json!({ "moveAfterSeconds": NEVER_SECONDS, "timeoutSeconds": NEVER_SECONDS }),
             proxy_node: None,
             lobby_nodes: Vec::new(),
+            tolerant: false,
         }
     }
 }
@@ -84,7 +87,7 @@ impl SmallNetwork {
                     "maxPlayers": self.max_players,
                     "scaling": { "minReplicas": self.lobbies, "maxReplicas": 500, "spareSlots": self.spare_slots },
                     "drain": self.drain,
-                    "scheduling": on(&self.lobby_nodes),
+                    "scheduling": tolerating(on(&self.lobby_nodes), self.tolerant),
                 }),
             ),
             object(
@@ -154,4 +157,12 @@ fn on(nodes: &[String]) -> Value {
     let names = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": nodes });
     let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": [names] }] });
     json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } })
+}
+
+/// Such scheduling also onto nodes with any taint.
+fn tolerating(mut scheduling: Value, tolerant: bool) -> Value {
+    if let Some(scheduling) = scheduling.as_object_mut().filter(|_| tolerant) {
+        scheduling.insert("tolerations".to_owned(), json!([{ "operator": "Exists" }]));
+    }
+    scheduling
 }

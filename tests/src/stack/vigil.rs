@@ -143,13 +143,31 @@ impl Vigil {
     /// When the API server does not say what there is.
     pub async fn begin(arena: &Arc<Arena>) -> Result<Self> {
         let (book, stop) = (Arc::new(Mutex::new(Book::default())), CancellationToken::new());
-        let (servers, mut servers_known) = watch::channel(false);
-        let (pods, mut pods_known) = watch::channel(false);
         look(&mut book.lock(), arena, true);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(look_often(Arc::clone(&book), Arc::downgrade(arena))));
+        Self::follow(book, stop, arena.servers(), arena.pods()).await
+    }
+
+    /// Begins to watch servers and pods alone, where proxies are in pods that cannot be looked into.
+    ///
+    /// # Errors
+    /// When the API server does not say what there is.
+    pub async fn over(client: &kube::Client, namespace: &str) -> Result<Self> {
+        let (servers, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
+        Self::follow(Arc::default(), CancellationToken::new(), servers, pods).await
+    }
+
+    async fn follow(
+        book: Arc<Mutex<Book>>,
+        stop: CancellationToken,
+        servers: Api<Server>,
+        pods: Api<Pod>,
+    ) -> Result<Self> {
+        let (servers_listed, mut servers_known) = watch::channel(false);
+        let (pods_listed, mut pods_known) = watch::channel(false);
         let watch = |task| tokio::spawn(stop.clone().run_until_cancelled_owned(task));
-        watch(follow(arena.servers(), SERVERS, Arc::clone(&book), servers).boxed());
-        watch(follow(arena.pods(), PODS, Arc::clone(&book), pods).boxed());
-        watch(look_often(Arc::clone(&book), Arc::downgrade(arena)).boxed());
+        watch(follow(servers, SERVERS, Arc::clone(&book), servers_listed).boxed());
+        watch(follow(pods, PODS, Arc::clone(&book), pods_listed).boxed());
         let known =
             async { tokio::try_join!(servers_known.wait_for(|known| *known), pods_known.wait_for(|known| *known)) };
         timeout(FIRST_LOOK_LIMIT, known).await.context("no list of servers and pods")?.context("the watch ended")?;

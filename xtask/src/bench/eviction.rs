@@ -29,7 +29,7 @@ const TURNS: u32 = 3;
 /// How many times the empty handler's time the verdict may take.
 const FACTOR: f64 = 3.0;
 const LOBBIES: u32 = 8;
-const EMPTY_PORT: u16 = 8443;
+pub(super) const EMPTY_PORT: u16 = 8443;
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(arena: Arc<Arena>, effort: Effort, report: Report) -> Result<()> {
@@ -93,7 +93,7 @@ async fn targets(arena: &Arena, webhook: SocketAddr, servers: &[String]) -> Resu
     Ok((target, empty, process))
 }
 
-fn empty(directory: &Path, logs: &Path, address: SocketAddr, cert: &str, key: &str) -> Result<Process> {
+pub(super) fn empty(directory: &Path, logs: &Path, address: SocketAddr, cert: &str, key: &str) -> Result<Process> {
     let file = |name: &str, text: &str| {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))?;

@@ -8,6 +8,7 @@
 
 mod bare;
 mod eviction;
+mod extender;
 mod figure;
 mod hundred;
 mod joins;
@@ -27,8 +28,8 @@ use spawnery_tests::{
 use std::{future::Future, path::PathBuf, process::ExitCode, sync::Arc};
 
 /// What is measured.
-const NAMES: [&str; 5] =
-    ["eviction-verdict", "join-to-server", "join-to-label", "ready-to-registered", "hundred-servers"];
+const NAMES: [&str; 6] =
+    ["eviction-verdict", "extender", "join-to-server", "join-to-label", "ready-to-registered", "hundred-servers"];
 /// What users run is built like this, but for link-time optimisation and symbols.
 pub(crate) const PROFILE: &str = "release";
 
@@ -139,11 +140,12 @@ async fn measure(args: &Args) -> Result<()> {
     let report = Report { json: args.json, figures: Arc::default() };
     let profile = target::profile_name()?;
     say(&format!("measuring binaries of profile {profile}{}", if args.quick { ", quickly" } else { "" }));
-    for name in ["spawnery-reconciler", "spawnery-webhook", "spawnery-agent"] {
-        binary(name).await?;
+    let wanted = |name: &&&str| args.names.is_empty() || args.names.iter().any(|wanted| wanted == *name);
+    // Before the first figure: a build beside it would be in it.
+    for program in NAMES.iter().filter(wanted).flat_map(|name| programs(name)) {
+        binary(program).await?;
     }
     kubernetes::binaries().await?;
-    let wanted = |name: &&&str| args.names.is_empty() || args.names.iter().any(|wanted| wanted == *name);
     for name in NAMES.iter().filter(wanted) {
         say(&format!("=== {name}"));
         bench(name, effort, report.clone()).await.with_context(|| format!("could not measure {name}"))?;
@@ -154,9 +156,18 @@ async fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What a bench runs.
+fn programs(name: &str) -> &'static [&'static str] {
+    match name {
+        "extender" => &["spawnery-extender"],
+        _ => &["spawnery-reconciler", "spawnery-webhook", "spawnery-agent"],
+    }
+}
+
 async fn bench(name: &str, effort: Effort, report: Report) -> Result<()> {
     match name {
         "eviction-verdict" => in_arena(name, |arena| eviction::measure(arena, effort, report)).await,
+        "extender" => Box::pin(extender::measure(effort, report)).await,
         "join-to-server" => in_arena(name, |arena| joins::to_server(arena, effort, report)).await,
         "join-to-label" => in_arena(name, |arena| joins::to_label(arena, effort, report)).await,
         "ready-to-registered" => in_arena(name, |arena| ready::measure(arena, effort, report)).await,

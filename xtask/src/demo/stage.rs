@@ -9,7 +9,7 @@ use spawnery_tests::{
     game::player::Player,
     kubernetes,
     minecraft::{Bots, Installation},
-    runner::Games,
+    runner::{Games, Role},
     stack::{Stack, StackOptions},
     target::{self, binary},
 };
@@ -20,7 +20,7 @@ pub(crate) const NAMESPACE: &str = "minecraft";
 /// The group that players land in.
 pub(crate) const LOBBY: &str = "lobby";
 /// How long players may finish what they do before they are moved, in seconds.
-pub(crate) const MOVE_AFTER_SECONDS: u32 = 20;
+const MOVE_AFTER_SECONDS: u32 = 20;
 const GAME_NODES: [&str; 2] = ["games-1", "games-2"];
 const EDGE_NODES: [&str; 2] = ["edge-1", "edge-2"];
 /// Label that tells the two kinds of node apart.
@@ -29,9 +29,21 @@ const POOL: &str = "pool";
 /// Everything that the story plays on.
 pub(crate) struct Stage {
     // In the order in which they end.
-    bots: Option<Bots>,
-    pub(crate) stack: Stack,
+    pub(super) bots: Option<Bots>,
+    pub(super) entrance: Entrance,
     pub(crate) cluster: Cluster,
+    /// How many proxies there are to be.
+    pub(crate) proxies: usize,
+    /// How long players may finish what they do before they are moved, in seconds.
+    pub(crate) move_after_seconds: u32,
+}
+
+/// Where players come in.
+pub(super) enum Entrance {
+    /// Through proxies that this process runs in its pods' place.
+    Stack(Box<Stack>),
+    /// Through a node port.
+    NodePort(SocketAddr),
 }
 
 /// Builds what is missing, starts a cluster, installs and starts Spawnery, and applies the network.
@@ -82,7 +94,13 @@ pub(crate) async fn set(minecraft: bool, screen: &Screen) -> Result<Stage> {
         }
         None => None,
     };
-    Ok(Stage { bots, stack, cluster })
+    Ok(Stage {
+        bots,
+        entrance: Entrance::Stack(Box::new(stack)),
+        cluster,
+        proxies: EDGE_NODES.len(),
+        move_after_seconds: MOVE_AFTER_SECONDS,
+    })
 }
 
 /// The example as it stands, with what this cluster's administrator adds: servers on one pool of nodes, proxies on
@@ -123,9 +141,27 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Stage {
+    /// The addresses at which players join.
+    pub(crate) fn doors(&self) -> Vec<SocketAddr> {
+        match &self.entrance {
+            Entrance::Stack(stack) => {
+                stack.runner().pods_in(NAMESPACE, Role::Proxy).iter().map(|proxy| proxy.game_address()).collect()
+            }
+            Entrance::NodePort(address) => vec![*address],
+        }
+    }
+
     /// A player sets out to join at a proxy.
     pub(crate) fn join(&self, proxy: SocketAddr, n: usize) -> Player {
-        let name = format!("player{n}");
+        self.player(proxy, format!("player{n}"))
+    }
+
+    /// Somebody who only tries the door.
+    pub(crate) fn scout(&self, proxy: SocketAddr, n: usize) -> Player {
+        self.player(proxy, format!("scout{n}"))
+    }
+
+    fn player(&self, proxy: SocketAddr, name: String) -> Player {
         match &self.bots {
             Some(bots) => bots.join(proxy, name),
             None => Player::join(proxy, name),

@@ -3,14 +3,20 @@
 use super::{
     drain::{Drain, Refusal},
     screen::Screen,
-    stage::{LOBBY, MOVE_AFTER_SECONDS, NAMESPACE, Stage},
+    stage::{LOBBY, NAMESPACE, Stage},
     table::{changes, table},
     view::{View, Viewer},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use spawnery_tests::{eventually, game::player::PlayerState, runner::Role, stack::Crowd};
+use spawnery_tests::{
+    eventually,
+    game::player::PlayerState,
+    stack::{Crowd, ensure_guarded},
+};
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -35,7 +41,7 @@ pub(crate) async fn tell(stage: &Stage, players: usize, screen: &Screen) -> Resu
     let (server, node) = teller.occupied_server().await?;
     teller.drain_begins(&node)?;
     let refusal = teller.is_refused(&server).await?;
-    teller.some_leave(&server, players / 2).await?;
+    teller.some_leave(&server).await?;
     let empty = teller.others_are_moved(&server).await?;
     teller.drain_ends(empty).await?;
     teller.group_is_whole(&node).await?;
@@ -88,21 +94,26 @@ impl Teller<'_> {
 
     async fn network_is_ready(&mut self) -> Result<()> {
         self.screen.step("The operator starts servers and proxies");
+        let wanted = self.stage.proxies;
         self.until("every pod to be Ready and every server registered", READY_LIMIT, |view, _, _| {
             let (servers, proxies): (Vec<_>, Vec<_>) = view.pods.iter().partition(|pod| pod.is_server);
             let lobby = servers.iter().any(|pod| pod.name.starts_with(LOBBY));
             let serving = servers.iter().all(|pod| pod.ready && pod.registered) && proxies.iter().all(|pod| pod.ready);
-            (lobby && proxies.len() >= 2 && serving).then_some(())
+            (lobby && proxies.len() >= wanted && serving).then_some(())
         })
-        .await
+        .await?;
+        self.screen.waits_for("the webhook to be asked about evictions in the new namespace");
+        let client = self.stage.cluster.client().await?;
+        eventually(READY_LIMIT, "the webhook to be asked about evictions", || ensure_guarded(&client, NAMESPACE)).await
     }
 
     async fn players_join(&mut self, players: usize) -> Result<()> {
         self.screen.step(format!("{players} players join through the proxies"));
-        let proxies = self.stage.stack.runner().pods_in(NAMESPACE, Role::Proxy);
-        ensure!(!proxies.is_empty(), "no proxy runs");
-        for (n, proxy) in (0..players).zip(proxies.iter().cycle()) {
-            let player = self.stage.join(proxy.game_address(), n);
+        let doors = self.stage.doors();
+        ensure!(!doors.is_empty(), "no proxy runs");
+        self.doors_open(&doors).await?;
+        for (n, door) in (0..players).zip(doors.into_iter().cycle()) {
+            let player = self.stage.join(door, n);
             self.crowd.add(player);
         }
         self.until("every player to be on a server, and the operator to know it", JOIN_LIMIT, |view, crowd, _| {
@@ -113,12 +124,29 @@ impl Teller<'_> {
         .with_context(|| self.states())
     }
 
-    /// The server with the most players and its node.
+    /// A proxy hears of a server a moment after the cluster does: somebody tries each door until they are let in.
+    async fn doors_open(&self, doors: &[SocketAddr]) -> Result<()> {
+        let tries = AtomicUsize::new(0);
+        for door in doors {
+            let scout = eventually(JOIN_LIMIT, "a door to open", || async {
+                let scout = self.stage.scout(*door, tries.fetch_add(1, Ordering::Relaxed));
+                scout.wait_on(JOIN_LIMIT).await?;
+                Ok(scout)
+            })
+            .await?;
+            scout.leave();
+            scout.wait_for(JOIN_LIMIT, "gone", |state| *state == PlayerState::Left).await?;
+        }
+        Ok(())
+    }
+
+    /// The server with the most players and its node, which holds no proxy: what is drained is about servers.
     async fn occupied_server(&mut self) -> Result<(String, String)> {
-        let server = self.crowd.fullest()?;
         let view = self.viewer.look(&self.crowd).await?;
-        let node = view.pod(&server).map(|pod| pod.node.clone()).context("the players' server has no pod")?;
-        Ok((server, node))
+        let apart = |node: &str| !view.pods.iter().any(|pod| !pod.is_server && pod.node == node);
+        let servers = view.pods.iter().filter(|pod| pod.is_server && pod.witnessed > 0 && apart(&pod.node));
+        let fullest = servers.max_by_key(|pod| pod.witnessed).context("nobody plays on a node without proxies")?;
+        Ok((fullest.name.clone(), fullest.node.clone()))
     }
 
     fn drain_begins(&mut self, node: &str) -> Result<()> {
@@ -139,11 +167,12 @@ impl Teller<'_> {
         Ok(refusal)
     }
 
-    async fn some_leave(&mut self, server: &str, count: usize) -> Result<()> {
+    async fn some_leave(&mut self, server: &str) -> Result<()> {
         self.until("one more refusal", REFUSAL_LIMIT, |_, _, drain| {
             (drain?.refusals().iter().filter(|refusal| refusal.pod == server).count() >= 2).then_some(())
         })
         .await?;
+        let count = self.crowd.on(server).count() / 2;
         self.screen.step(format!("{count} players finish their round and leave; the others play on"));
         let leaving: BTreeSet<String> =
             self.crowd.on(server).take(count).map(|player| player.name().to_owned()).collect();
@@ -156,7 +185,8 @@ impl Teller<'_> {
     /// Returns when the last player was off the server.
     async fn others_are_moved(&mut self, server: &str) -> Result<Instant> {
         self.screen.step(format!(
-            "The proxies move the others to another lobby, {MOVE_AFTER_SECONDS} s after the drain began"
+            "The proxies move the others to another lobby, {} s after the drain began",
+            self.stage.move_after_seconds
         ));
         self.until("the server to be empty, by what the players' sockets say", EMPTY_LIMIT, |_, crowd, _| {
             crowd.on(server).next().is_none().then(Instant::now)
@@ -204,10 +234,11 @@ impl Teller<'_> {
         let same = refusals.iter().all(|other| other.message == refusal.message);
         ensure!(same, "the message changed from one refusal to the next: {refusals:#?}");
         let people = &self.last.people;
+        let moved = self.crowd.players().iter().filter(|player| player.visits().len() > 1).count();
         ensure!(people.lost == 0 && people.refused == 0, "{people:?}");
         Ok(format!(
             "  {} was emptied: {server} was refused {} times, always with the same words,\n  and went {:.1} s after its last player.\n  \
-             Of {players} players {} left by themselves, {} were moved and play on, none was lost: their own sockets say so.",
+             Of {players} players {} left by themselves, {moved} were moved, {} play on, none was lost: their own sockets say so.",
             node,
             refusals.len(),
             empty.elapsed().as_secs_f64(),

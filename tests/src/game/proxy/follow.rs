@@ -1,6 +1,7 @@
 //! The proxy and its agent: directory in, occupancy out.
 
 use super::Inner;
+use crate::game::local_api::Directory;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -9,6 +10,8 @@ use tokio::time::{sleep, timeout};
 
 /// After an exchange that failed.
 const RETRY: Duration = Duration::from_millis(100);
+/// How long a proxy that lies goes on routing by the directory before the one that it has confirmed: longer than a close.
+const LATE: Duration = Duration::from_millis(500);
 /// Everything is told again after this long, so that an agent that was restarted learns it.
 const REPEAT: Duration = Duration::from_secs(1);
 
@@ -23,11 +26,14 @@ pub(super) async fn follow(proxy: Arc<Inner>) {
         match answer {
             Ok(Some(directory)) => {
                 seen = directory.seq;
-                if !proxy.faults.lies.load(Ordering::Relaxed) {
+                if proxy.faults.lies.load(Ordering::Relaxed) {
+                    // Beside this loop: what the agent asks meanwhile is answered.
+                    tokio::spawn(adopt_late(Arc::clone(&proxy), directory));
+                } else {
                     proxy.table.lock().adopt(&directory);
+                    proxy.swapped.send_replace(());
                 }
-                proxy.swapped.send_replace(());
-                proxy.report.send_replace(Some(directory.seq));
+                proxy.report.send_replace(Some(seen));
             }
             Ok(None) => {}
             Err(error) => {
@@ -38,6 +44,12 @@ pub(super) async fn follow(proxy: Arc<Inner>) {
             }
         }
     }
+}
+
+async fn adopt_late(proxy: Arc<Inner>, directory: Directory) {
+    sleep(LATE).await;
+    proxy.table.lock().adopt(&directory);
+    proxy.swapped.send_replace(());
 }
 
 /// Tells the agent what the proxy has: one report after another, so that none overtakes a newer one.

@@ -52,7 +52,7 @@ pub struct Faults {
     pub control: Gate,
     /// Shut: a player whose server was chosen waits before the first packet goes there.
     pub dialing: Gate,
-    /// Confirms each directory without routing by it. This takes the close out of the protocol: a control for tests that
+    /// Confirms each directory before it routes by it. This takes the close out of the protocol: a control for tests that
     /// must be able to lose somebody.
     pub lies: AtomicBool,
 }

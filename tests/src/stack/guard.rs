@@ -1,0 +1,31 @@
+//! Whether the webhook stands before the floor in a namespace.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, policy::v1::PodDisruptionBudget},
+    apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use spawnery_api::names::{label, object};
+
+/// A new namespace stands on the wide floor until the leader has seen the webhook answer and has registered it; until
+/// then evictions are refused in the words of the disruption budget.
+///
+/// # Errors
+/// What of it is not so yet, or that it could not be read.
+pub async fn ensure_guarded(client: &Client, namespace: &str) -> Result<()> {
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let webhooks = configurations.get(object::WEBHOOK_CONFIGURATION).await?.webhooks.unwrap_or_default();
+    let here =
+        |requirement: &LabelSelectorRequirement| requirement.values.iter().flatten().any(|value| value == namespace);
+    let selectors = webhooks.iter().filter_map(|webhook| webhook.namespace_selector.as_ref());
+    let asked = selectors.flat_map(|selector| selector.match_expressions.iter().flatten()).any(here);
+    ensure!(asked, "the webhook is not asked about evictions in {namespace}");
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    for budget in budgets.list(&ListParams::default()).await? {
+        let labels = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.match_labels.as_ref());
+        let narrow = labels.is_some_and(|labels| labels.contains_key(label::OCCUPIED));
+        ensure!(narrow, "{} is still wide", budget.name_any());
+    }
+    Ok(())
+}
