@@ -25,8 +25,8 @@ const DEREGISTERED: Range<Duration> = Duration::from_millis(14_500)..Duration::f
 const PAUSE: Duration = Duration::from_secs(2);
 /// A report is with the operator within milliseconds.
 const REPORTED: Duration = Duration::from_millis(300);
-/// How long a server that is back is watched for a second fall.
-const AFTERWARDS: Duration = Duration::from_secs(20);
+/// How long a server that is back is watched for a second fall: longer than the first took.
+const AFTERWARDS: Duration = Duration::from_secs(18);
 
 fn pod(arena: &Arena, name: &str) -> Result<Arc<RunningPod>> {
     arena.stack().runner().pod(arena.namespace(), name).with_context(|| format!("{name} does not run"))

@@ -12,6 +12,7 @@ use spawnery_api::{
     v1alpha1::{Server, ServerGroup},
 };
 use spawnery_tests::{
+    cluster::audit::Requests,
     eventually,
     stack::{Arena, LOBBY, SmallNetwork, StackOptions, Vigil, What},
 };
@@ -21,6 +22,8 @@ use tokio::time::sleep;
 const LIMIT: Duration = Duration::from_secs(30);
 /// Kubernetes' garbage collector learns of new kinds every 30 s only; the kinds of this cluster are seconds old.
 const COLLECTED_LIMIT: Duration = Duration::from_mins(2);
+/// A status is written at most a second after what it tells.
+const SETTLED: Duration = Duration::from_millis(1500);
 /// Long enough for ten resyncs of upstream.
 const IDLE: Duration = Duration::from_secs(20);
 /// The shortest deadline; players must outlive it where its clock stands still.
@@ -59,6 +62,18 @@ fn is_registered(server: &Server) -> bool {
     server.status.as_ref().is_some_and(|status| status.registered)
 }
 
+fn operator() -> String {
+    format!("system:serviceaccount:{}:{}", object::OPERATOR_NAMESPACE, object::OPERATOR)
+}
+
+/// What was asked about single objects of a group, watches and lists left out.
+fn requests_about_us(requests: &Requests) -> Vec<String> {
+    let about_us = ["servers", "servers/status", "servergroups/status", "pods", "pods/status", "poddisruptionbudgets"];
+    let idle =
+        |(verb, resource, _): &(&str, &str, u64)| !["watch", "list"].contains(verb) && about_us.contains(resource);
+    requests.iter().filter(idle).map(|(verb, resource, times)| format!("{verb} {resource}: {times}")).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_follows_its_players_and_is_silent_when_they_are() -> Result<()> {
     Arena::run("follows", StackOptions::default(), async |arena| {
@@ -75,19 +90,16 @@ async fn a_group_follows_its_players_and_is_silent_when_they_are() -> Result<()>
             server.status.as_ref().is_some_and(|status| status.players == 3)
         })
         .await?;
-        sleep(Duration::from_secs(2)).await;
         let audit = arena.stack().cluster().audit();
-        let mark = audit.mark()?;
-        sleep(IDLE).await;
-        let user = format!("system:serviceaccount:{}:{}", object::OPERATOR_NAMESPACE, object::OPERATOR);
-        let requests = audit.requests(&user, mark)?;
-        let about_us =
-            ["servers", "servers/status", "servergroups/status", "pods", "pods/status", "poddisruptionbudgets"];
-        let idle: Vec<_> = requests
-            .iter()
-            .filter(|(verb, resource, _)| !["watch", "list"].contains(verb) && about_us.contains(resource))
-            .collect();
-        ensure!(idle.is_empty(), "nothing changed, and yet: {idle:?}");
+        let requests_in = async |time| {
+            let mark = audit.mark()?;
+            sleep(time).await;
+            let idle = requests_about_us(&audit.requests(&operator(), mark)?);
+            ensure!(idle.is_empty(), "in {time:?}: {idle:?}");
+            anyhow::Ok(())
+        };
+        eventually(LIMIT, "what has changed to be written", || requests_in(SETTLED)).await?;
+        requests_in(IDLE).await.context("nothing changed any more, and yet")?;
         crowd.ensure_unharmed()
     })
     .await
@@ -196,7 +208,11 @@ async fn a_deleted_group_waits_for_its_players_and_its_budget_goes_last() -> Res
             server.status.as_ref().is_some_and(|status| status.phase == "Draining")
         })
         .await?;
-        sleep(Duration::from_secs(2)).await;
+        // All that comes before the seal is done: only the players are in its way now.
+        wait_server(&arena, &name, "the door to wait for the players", |server| {
+            server.status.as_ref().and_then(|status| status.door.as_deref()) == Some("Closed: waits for its players")
+        })
+        .await?;
         ensure!(crowd.by_server().get(&name) == Some(&2));
         ensure!(budgets.get_opt(&object::server_pdb(LOBBY)).await?.is_some(), "the budget went before the players");
         ensure!(groups(&arena, client.clone()).get_opt(LOBBY).await?.is_some(), "the group went before its servers");
