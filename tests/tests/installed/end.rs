@@ -29,7 +29,6 @@ pub(crate) async fn with_our_processes_stopped_others_work_as_ever(world: &World
         others_come_and_go(world, namespace).await?;
     }
     nodes_come_and_go(world).await?;
-    where_a_webhook_must_answer_others_are_held_up(world).await?;
     // The control of the upgrade: the same calls, with nobody there to answer them.
     let tally = reviews.tally();
     ensure!(tally.answered == 0 && tally.failures > 10, "{tally:?}");
@@ -47,6 +46,7 @@ pub(crate) async fn with_our_processes_stopped_others_work_as_ever(world: &World
         .await?;
     ensure!(!refused.ok() && refused.all().contains("disruption budget"), "{}", refused.all());
     world.crowd.ensure_unharmed()?;
+    where_a_webhook_must_answer_others_are_held_up(world).await?;
     scale(world, 2).await?;
     world.ground.all_ready().await?;
     Ok(())
