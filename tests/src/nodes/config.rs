@@ -163,14 +163,14 @@ mod tests {
     use rstest::rstest;
 
     const MOUNTS: &str = "1 0 0:1 / / rw - overlay overlay rw\n\
-                          2 1 0:2 / /work rw shared:1 - ext4 /dev/vda rw\n\
-                          3 1 0:3 / /working rw - tmpfs tmpfs rw\n\
-                          4 2 0:4 / /work rw - xfs /dev/vdb rw\n";
+                          2 1 0:2 / /data rw shared:1 - ext4 /dev/vda rw\n\
+                          3 1 0:3 / /database rw - tmpfs tmpfs rw\n\
+                          4 2 0:4 / /data rw - xfs /dev/vdb rw\n";
 
     #[rstest]
     #[case::of_the_root("/home", "overlay")]
-    #[case::of_the_mount_that_hides_the_other("/work/main", "xfs")]
-    #[case::names_are_whole("/working", "tmpfs")]
+    #[case::of_the_mount_that_hides_the_other("/data/kubelet", "xfs")]
+    #[case::names_are_whole("/database", "tmpfs")]
     fn finds_the_file_system(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(file_system(MOUNTS, Path::new(path)), Some(expected));
     }
