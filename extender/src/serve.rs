@@ -188,7 +188,8 @@ async fn filter<'a>(app: &App, basis: &Basis, call: &'a Call<'_>) -> (Filtered<'
     (filtered, waited)
 }
 
-/// Who may have the pod: all, where nothing is `asked` of what we know. A node that we do not know is not in its way: our watch may be behind the scheduler's.
+/// Who may have the pod: all, where nothing is `asked` of what we know. A node that we do not know is not in its way: our
+/// watch may be behind the scheduler's.
 pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeName<'_>]) -> Filtered<'a> {
     let mut filtered = Filtered { node_names: Vec::with_capacity(nodes.len()), ..Filtered::default() };
     for node in nodes {

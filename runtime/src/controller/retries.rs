@@ -125,6 +125,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::controller::tests::Told;
 
     #[rstest]
     #[case::first(1, 100)]
@@ -133,21 +134,6 @@ mod tests {
     #[case::never_overflows(u32::MAX, 30_000)]
     fn delays_grow(#[case] attempt: u32, #[case] milliseconds: u64) {
         assert_eq!(ceiling(&Settings::named("test"), attempt), Duration::from_millis(milliseconds));
-    }
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("as told")]
-    struct Told {
-        retryable: bool,
-    }
-
-    impl ReconcileError for Told {
-        fn label(&self) -> &'static str {
-            "told"
-        }
-        fn retryable(&self) -> bool {
-            self.retryable
-        }
     }
 
     const REFUSED: Told = Told { retryable: false };

@@ -10,8 +10,8 @@ use crate::keys::keys;
 
 #[derive(Debug, thiserror::Error)]
 #[error("as told")]
-struct Told {
-    retryable: bool,
+pub(super) struct Told {
+    pub(super) retryable: bool,
 }
 
 impl ReconcileError for Told {
