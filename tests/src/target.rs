@@ -1,9 +1,10 @@
 //! Where cargo puts things, and our own binaries there.
 
-use crate::{args::settings, command::run, launch::Launch};
+use crate::{args::settings, command::run, launch::Launch, lock};
 use anyhow::{Context as _, Result, ensure};
 use std::{
     collections::HashMap,
+    fs::File,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -51,6 +52,15 @@ pub(crate) fn profile_folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }
 
+/// The turn to have cargo put a binary into a profile's directory and to do something with it there. Images hold binaries
+/// of the same names that are linked otherwise; cargo's own lock is free again before anybody has looked.
+///
+/// # Errors
+/// When somebody else has had it for longer than a build takes.
+pub(crate) async fn turn(profile: &Path) -> Result<File> {
+    lock::take(&profile.join("spawnery-binaries.lock"), CARGO_LIMIT, "building our binaries").await
+}
+
 /// The workspace's binary `name`, up to date: cargo is asked once for each binary and process.
 ///
 /// # Errors
@@ -64,6 +74,7 @@ pub async fn binary(name: &str) -> Result<PathBuf> {
 
 async fn build(name: &str) -> Result<PathBuf> {
     let profile = profile()?;
+    let _turn = turn(&profile).await?;
     let mut cargo = Launch::new("cargo", &settings().cargo).args(["build", "--quiet", "--bin", name]);
     // `CARGO_TARGET_DIR` or `--target-dir` may have put us elsewhere than the default.
     cargo = cargo.arg("--target-dir").arg(directory()?).directory(workspace());

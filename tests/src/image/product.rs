@@ -9,6 +9,7 @@ use crate::{Launch, args::settings, command::run, target};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -69,19 +70,34 @@ impl Program {
         Ok(self.links.iter().fold(tree, |tree, link| tree.link(&format!("{FOLDER}/{link}"), self.file)))
     }
 
+    /// Links it into a place of its own. Where cargo puts it, a build for other tests may at any moment put the same
+    /// program linked dynamically.
     async fn build(&self, profile: &str) -> Result<PathBuf> {
+        let target = target::directory()?;
+        let folder = target.join(target::profile_folder(profile));
+        fs::create_dir_all(folder.join("image"))?;
+        let path = folder.join("image").join(self.file);
         let mut cargo = Launch::new("cargo", &settings().cargo).args(["rustc", "--quiet", "--package", self.package]);
-        cargo = cargo.args(["--bin", self.file, "--profile", profile, "--target-dir"]).arg(target::directory()?);
+        cargo = cargo.args(["--bin", self.file, "--profile", profile, "--target-dir"]).arg(target);
         // For the last step alone: what is compiled before it serves other builds of this profile too.
         cargo = cargo.args(["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+        let turn = target::turn(&folder).await?;
         let built = run(&cargo.directory(target::workspace()), None, BUILD_LIMIT).await?.stdout();
         let needs = "a static C library: libc6-dev of Debian, glibc-static of Fedora";
         built.with_context(|| format!("could not build {}; besides a C compiler it needs {needs}", self.file))?;
-        let path = target::directory()?.join(target::profile_folder(profile)).join(self.file);
+        place(&folder.join(self.file), &path).with_context(|| format!("could not write {}", path.display()))?;
+        drop(turn);
         let needs = libraries(&path).await?;
         ensure!(needs.is_empty(), "{} needs libraries that the image does not have: {needs:?}", path.display());
         Ok(path)
     }
+}
+
+/// Copies a file in one step for those who read it meanwhile.
+fn place(from: &Path, to: &Path) -> io::Result<()> {
+    let part = to.with_extension("part");
+    fs::copy(from, &part)?;
+    fs::rename(part, to)
 }
 
 /// Builds the programs and gives the image, called `name`.
