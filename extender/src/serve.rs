@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{StatusCode, header};
-use serde::Serialize;
 use spawnery_core::placement::{Refusal, Scale, admit, score};
 use spawnery_runtime::serve::body::{self, Unread};
 
@@ -120,7 +119,7 @@ async fn serve(app: &App, verb: Verb, request: http::Request<Body>) -> Response 
                 // in the scheduler's log at any level.
                 Failure::Unusable(error @ Unusable::NoNames) if verb == Verb::Filter => {
                     let refusal = Filtered { error: error.to_string(), ..Filtered::default() };
-                    json(serde_json::to_vec(&refusal).unwrap_or_default())
+                    json(refusal.to_json(0).unwrap_or_default())
                 }
                 other => (other.status(), other.to_string()).into_response(),
             }
@@ -145,18 +144,17 @@ async fn answered(app: &App, verb: Verb, request: http::Request<Body>) -> Result
     let (answer, waited) = match verb {
         Verb::Filter => {
             let (filtered, waited) = filter(app, &basis, &call).await;
-            (write(&filtered)?, waited)
+            (filtered.to_json(body.len())?, waited)
         }
-        Verb::Prioritize => (write(&prioritize(&app.index.read(), &basis, &call.nodes))?, Duration::ZERO),
+        Verb::Prioritize => {
+            let scored = prioritize(&app.index.read(), &basis, &call.nodes);
+            (Scored::to_json(&scored, body.len())?, Duration::ZERO)
+        }
     };
     let took = app.clock.now().saturating_duration_since(started).saturating_sub(waited);
     app.metrics.called(verb.label(), basis.label(), took);
     log(verb, &basis, &call, took);
     Ok(answer)
-}
-
-fn write(answer: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(answer)
 }
 
 fn log(verb: Verb, basis: &Basis, call: &Call<'_>, took: Duration) {
@@ -195,8 +193,8 @@ pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeNam
     for node in nodes {
         let place = asked.and_then(|asked| Some((asked.newcomer, index.place(node.as_str(), asked)?)));
         match place.map_or(Ok(()), |(newcomer, place)| admit(newcomer, &place)) {
-            Ok(()) => filtered.node_names.push(node.as_str()),
-            Err(refusal) => filtered.failed_and_unresolvable_nodes.push((node.as_str(), refusal.message())),
+            Ok(()) => filtered.node_names.push(node),
+            Err(refusal) => filtered.failed_and_unresolvable_nodes.push((node, refusal.message())),
         }
     }
     filtered
@@ -204,12 +202,12 @@ pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeNam
 
 /// How much each should have it: 0 for all where we have nothing to say.
 fn prioritize<'a>(index: &Index, basis: &Basis, nodes: &'a [NodeName<'_>]) -> Vec<Scored<'a>> {
-    let neutral = |node: &'a NodeName<'_>| Scored { host: node.as_str(), score: 0 };
+    let neutral = |node: &'a NodeName<'_>| Scored { host: node, score: 0 };
     let Some(asked) = basis.asked() else { return nodes.iter().map(neutral).collect() };
     let places: Vec<_> = nodes.iter().map(|node| index.place(node.as_str(), asked)).collect();
     let scale = places.iter().flatten().fold(Scale::default(), Scale::with);
     let scored = nodes.iter().zip(&places).map(|(node, place)| match place {
-        Some(place) => Scored { host: node.as_str(), score: score(asked.newcomer, place, &scale).get() },
+        Some(place) => Scored { host: node, score: score(asked.newcomer, place, &scale).get() },
         None => neutral(node),
     });
     scored.collect()

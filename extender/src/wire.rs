@@ -8,9 +8,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
-use serde::ser::{SerializeMap as _, Serializer};
-use serde::{Deserialize, Serialize};
 use spawnery_api::view::PodView;
 
 /// Largest body that is read: a pod ends at about 1.5 MiB, 5,000 names of the greatest length take 1.3 MB.
@@ -18,11 +17,24 @@ pub(crate) const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// A node's name, in the request's own bytes where it is written without escapes, as every valid name is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodeName<'a>(pub(crate) Cow<'a, str>);
+pub(crate) struct NodeName<'a>(Cow<'a, str>);
 
 impl NodeName<'_> {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    fn write(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+        match &self.0 {
+            // So it stood between quotes, and so it can go back. Looking at each byte again would be most of an answer's cost.
+            Cow::Borrowed(text) => {
+                json.push(b'"');
+                json.extend_from_slice(text.as_bytes());
+                json.push(b'"');
+                Ok(())
+            }
+            Cow::Owned(text) => serde_json::to_writer(json, text),
+        }
     }
 }
 
@@ -96,7 +108,9 @@ impl Unusable {
 impl<'a> Call<'a> {
     /// Reads a body.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Unusable> {
-        let args: Args<'a> = serde_json::from_slice(body).map_err(Unusable::NotArgs)?;
+        // Once for the whole body, and not again for each name.
+        let text = str::from_utf8(body).map_err(|error| Unusable::NotArgs(serde_json::Error::custom(error)))?;
+        let args: Args<'a> = serde_json::from_str(text).map_err(Unusable::NotArgs)?;
         let pod = args.pod.ok_or_else(|| Unusable::NotArgs(serde_json::Error::custom("there is no Pod")))?;
         match args.node_names {
             Some(nodes) => Ok(Self { pod, nodes }),
@@ -108,16 +122,13 @@ impl<'a> Call<'a> {
 }
 
 /// The answer to `filter`. Always a list, also of nothing.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Default)]
 pub(crate) struct Filtered<'a> {
     /// Who may have the pod: a part of what was asked about, in its order.
-    pub(crate) node_names: Vec<&'a str>,
+    pub(crate) node_names: Vec<&'a NodeName<'a>>,
     /// Who may not, and no preemption would help.
-    #[serde(serialize_with = "map", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed_and_unresolvable_nodes: Vec<(&'a str, &'static str)>,
+    pub(crate) failed_and_unresolvable_nodes: Vec<(&'a NodeName<'a>, &'static str)>,
     /// Why there is no answer.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) error: String,
 }
 
@@ -126,24 +137,74 @@ impl Filtered<'_> {
     pub(crate) fn fits_nowhere(&self) -> bool {
         self.node_names.is_empty() && !self.failed_and_unresolvable_nodes.is_empty()
     }
-}
 
-fn map<S: Serializer>(entries: &[(&str, &'static str)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(entries.len()))?;
-    for (name, message) in entries {
-        map.serialize_entry(name, message)?;
+    /// `ExtenderFilterResult`; the answer to a long list is about as long as the call, which was `asked` bytes.
+    pub(crate) fn to_json(&self, asked: usize) -> serde_json::Result<Vec<u8>> {
+        let mut json = Vec::with_capacity(asked);
+        json.extend_from_slice(br#"{"NodeNames":["#);
+        separated(&mut json, &self.node_names, |json, name| name.write(json))?;
+        json.push(b']');
+        if !self.failed_and_unresolvable_nodes.is_empty() {
+            json.extend_from_slice(br#","FailedAndUnresolvableNodes":{"#);
+            separated(&mut json, &self.failed_and_unresolvable_nodes, |json, (name, message)| {
+                name.write(json)?;
+                json.push(b':');
+                serde_json::to_writer(json, message)
+            })?;
+            json.push(b'}');
+        }
+        if !self.error.is_empty() {
+            json.extend_from_slice(br#","Error":"#);
+            serde_json::to_writer(&mut json, &self.error)?;
+        }
+        json.push(b'}');
+        Ok(json)
     }
-    map.end()
 }
 
-/// One line of the answer to `prioritize`, which is a bare list of these.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+/// One line of the answer to `prioritize`.
+#[derive(Debug)]
 pub(crate) struct Scored<'a> {
     /// The node.
-    pub(crate) host: &'a str,
+    pub(crate) host: &'a NodeName<'a>,
     /// 0 to 10.
     pub(crate) score: u32,
+}
+
+/// What a score adds to a node's name, about.
+const SCORE_BYTES: usize = 24;
+
+impl Scored<'_> {
+    /// `HostPriorityList`, which is a bare list, answering a call of `asked` bytes.
+    pub(crate) fn to_json(list: &[Self], asked: usize) -> serde_json::Result<Vec<u8>> {
+        let mut json = Vec::with_capacity(asked + list.len() * SCORE_BYTES);
+        json.push(b'[');
+        separated(&mut json, list, |json, Self { host, score }| {
+            json.extend_from_slice(br#"{"Host":"#);
+            host.write(json)?;
+            json.extend_from_slice(br#","Score":"#);
+            serde_json::to_writer(&mut *json, score)?;
+            json.push(b'}');
+            Ok(())
+        })?;
+        json.push(b']');
+        Ok(json)
+    }
+}
+
+/// Writes `items` with commas in between.
+fn separated<T>(
+    json: &mut Vec<u8>,
+    items: &[T],
+    mut write: impl FnMut(&mut Vec<u8>, &T) -> serde_json::Result<()>,
+) -> serde_json::Result<()> {
+    for (n, item) in items.iter().enumerate() {
+        if n > 0 {
+            json.push(b',');
+        }
+        write(json, item)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -165,9 +226,11 @@ mod tests {
 
     #[rstest]
     #[case::not_json(b"{", "not-args")]
+    #[case::not_utf_8(b"{\"Pod\":{\"metadata\":{}},\"NodeNames\":[\"\xff\"]}", "not-args")]
     #[case::no_pod(br#"{"NodeNames":["a"]}"#, "not-args")]
     #[case::lower_case_is_not_gos(br#"{"pod":{"metadata":{}},"nodeNames":["a"]}"#, "not-args")]
     #[case::names_that_are_none(br#"{"Pod":{"metadata":{}},"NodeNames":[1]}"#, "not-args")]
+    #[case::a_name_with_a_broken_escape(br#"{"Pod":{"metadata":{}},"NodeNames":["\ud800"]}"#, "not-args")]
     #[case::whole_nodes(br#"{"Pod":{"metadata":{}},"Nodes":{"items":[]},"NodeNames":null}"#, "no-names")]
     fn refuses(#[case] body: &[u8], #[case] want: &str) {
         assert_eq!(Call::read(body).unwrap_err().label(), want);
@@ -182,16 +245,19 @@ mod tests {
 
     #[test]
     fn writes_what_go_reads() {
-        let nobody = Filtered::default();
-        assert_eq!(serde_json::to_string(&nobody).unwrap(), r#"{"NodeNames":[]}"#);
+        let text = |json: serde_json::Result<Vec<u8>>| String::from_utf8(json.unwrap()).unwrap();
+        assert_eq!(text(Filtered::default().to_json(0)), r#"{"NodeNames":[]}"#);
+        assert_eq!(text(Scored::to_json(&[], 0)), "[]");
+        let names: Vec<NodeName<'_>> = serde_json::from_str(r#"["a","b","\"\u0031\n","d"]"#).unwrap();
+        let [a, b, odd, d] = names.as_slice() else { panic!("{names:?}") };
         let some = Filtered {
-            node_names: vec!["a"],
-            failed_and_unresolvable_nodes: vec![("b", "full")],
-            error: String::new(),
+            node_names: vec![a, odd],
+            failed_and_unresolvable_nodes: vec![(b, "full"), (d, "has \"left\"")],
+            error: "a\nb".to_owned(),
         };
-        let want = r#"{"NodeNames":["a"],"FailedAndUnresolvableNodes":{"b":"full"}}"#;
-        assert_eq!(serde_json::to_string(&some).unwrap(), want);
-        let scored = [Scored { host: "a", score: 10 }];
-        assert_eq!(serde_json::to_string(&scored).unwrap(), r#"[{"Host":"a","Score":10}]"#);
+        let want = r#"{"NodeNames":["a","\"1\n"],"FailedAndUnresolvableNodes":{"b":"full","d":"has \"left\""},"Error":"a\nb"}"#;
+        assert_eq!(text(some.to_json(0)), want);
+        let scored = [Scored { host: a, score: 10 }, Scored { host: odd, score: 0 }];
+        assert_eq!(text(Scored::to_json(&scored, 0)), r#"[{"Host":"a","Score":10},{"Host":"\"1\n","Score":0}]"#);
     }
 }
