@@ -11,6 +11,7 @@ pub mod floor;
 pub mod lease;
 pub mod ledger;
 pub mod member;
+pub mod neighbours;
 pub mod occupancy;
 pub mod phase;
 pub mod placement;

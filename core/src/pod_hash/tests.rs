@@ -276,59 +276,36 @@ fn any_inputs() -> impl Strategy<Value = PodInputs> {
     prop_oneof![any_server().prop_map(PodInputs::Server), any_proxy().prop_map(PodInputs::Proxy)]
 }
 
-/// Every value that differs from `into` in exactly one field, taken from `from`. The patterns name all fields, so a new
-/// one does not compile until it is here.
+/// Every value that differs from `into` in exactly one of these fields, taken from `from`. The pattern names all fields, so
+/// a new one does not compile until it is here.
+macro_rules! with_one_field_of {
+    ($from:expr, $into:expr => $kind:ident { $($field:ident),+ }) => {{
+        let $kind { $($field),+ } = $from;
+        vec![$($kind { $field, ..$into.clone() }),+]
+    }};
+}
+
 fn basics_with_one_field_of(from: Basics, into: &Basics) -> Vec<Basics> {
-    let Basics {
-        network,
-        image,
-        forwarding_secret,
-        image_pull_secrets,
-        resources,
-        node_selector,
-        tolerations,
-        affinity,
-        config_overlay,
-    } = from;
-    vec![
-        Basics { network, ..into.clone() },
-        Basics { image, ..into.clone() },
-        Basics { forwarding_secret, ..into.clone() },
-        Basics { image_pull_secrets, ..into.clone() },
-        Basics { resources, ..into.clone() },
-        Basics { node_selector, ..into.clone() },
-        Basics { tolerations, ..into.clone() },
-        Basics { affinity, ..into.clone() },
-        Basics { config_overlay, ..into.clone() },
-    ]
+    with_one_field_of! { from, into => Basics {
+        network, image, forwarding_secret, image_pull_secrets, resources, node_selector, tolerations, affinity, config_overlay
+    } }
 }
 
 fn servers_with_one_field_of(from: ServerInputs, into: &ServerInputs) -> Vec<PodInputs> {
-    let ServerInputs { basics, max_players, termination_grace_period_seconds, mounts } = from;
-    let mut all = vec![
-        ServerInputs { max_players, ..into.clone() },
-        ServerInputs { termination_grace_period_seconds, ..into.clone() },
-        ServerInputs { mounts, ..into.clone() },
-    ];
-    all.extend(
-        basics_with_one_field_of(basics, &into.basics)
-            .into_iter()
-            .map(|basics| ServerInputs { basics, ..into.clone() }),
-    );
+    let basics = basics_with_one_field_of(from.basics.clone(), &into.basics);
+    let mut all = with_one_field_of! { from, into => ServerInputs {
+        basics, max_players, termination_grace_period_seconds, mounts
+    } };
+    all.extend(basics.into_iter().map(|basics| ServerInputs { basics, ..into.clone() }));
     all.into_iter().map(PodInputs::Server).collect()
 }
 
 fn proxies_with_one_field_of(from: ProxyInputs, into: &ProxyInputs) -> Vec<PodInputs> {
-    let ProxyInputs { basics, player_limit, online_mode, motd, host_port } = from;
-    let mut all = vec![
-        ProxyInputs { player_limit, ..into.clone() },
-        ProxyInputs { online_mode, ..into.clone() },
-        ProxyInputs { motd, ..into.clone() },
-        ProxyInputs { host_port, ..into.clone() },
-    ];
-    all.extend(
-        basics_with_one_field_of(basics, &into.basics).into_iter().map(|basics| ProxyInputs { basics, ..into.clone() }),
-    );
+    let basics = basics_with_one_field_of(from.basics.clone(), &into.basics);
+    let mut all = with_one_field_of! { from, into => ProxyInputs {
+        basics, player_limit, online_mode, motd, host_port
+    } };
+    all.extend(basics.into_iter().map(|basics| ProxyInputs { basics, ..into.clone() }));
     all.into_iter().map(PodInputs::Proxy).collect()
 }
 

@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::PostParams;
 use spawnery_api::names::{generated_name, manager};
 use spawnery_core::expectations::Kind;
+use spawnery_core::ledger::Role;
 
 use super::Shared;
 use super::look::Scene;
@@ -46,7 +47,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result
             inputs,
             endpoint: &ctx.config.agent_endpoint,
         });
-        let pod = ctx.config.placement.of(pod.map_err(Failure::Render)?);
+        let pod = ctx.config.placement.of(Role::Proxy, pod.map_err(Failure::Render)?);
         shared.expectations.lock().expect(scene.uid.clone(), &name, Kind::Create, ctx.now());
         match ctx.write(api.create(&params, &pod)).await {
             Ok(_) => accept(shared, scene),

@@ -10,6 +10,7 @@
 mod budget;
 mod config;
 mod mounts;
+mod neighbours;
 mod parts;
 mod placement;
 mod proxy;

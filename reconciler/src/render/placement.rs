@@ -5,9 +5,14 @@
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use spawnery_api::names::resource;
+use spawnery_api::names::{object, resource};
+use spawnery_core::ledger::Role;
+use spawnery_core::neighbours::{self, Newcomer};
 
-/// By whom, and after asking whom, pods are placed. By default the cluster's default scheduler does, and asks nobody.
+use super::neighbours::{affinity, sized};
+
+/// By whom, and after asking whom, pods are placed. By default the cluster's default scheduler does, and asks nobody: then
+/// pods say themselves which neighbours they prefer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// `schedulerName` of pods; `None` leaves it to the API server.
@@ -19,8 +24,12 @@ pub struct Placement {
 impl Placement {
     /// The pod, with this said.
     #[must_use]
-    pub fn of(&self, mut pod: Pod) -> Pod {
+    pub fn of(&self, role: Role, mut pod: Pod) -> Pod {
+        let preferred = affinity(&pod, neighbours::prefer(self.newcomer(role, &pod)));
         let Some(spec) = pod.spec.as_mut() else { return pod };
+        if preferred.is_some() {
+            spec.affinity = preferred;
+        }
         if self.scheduler.is_some() {
             spec.scheduler_name.clone_from(&self.scheduler);
         }
@@ -28,6 +37,18 @@ impl Placement {
             mark(game.resources.get_or_insert_default());
         }
         pod
+    }
+
+    fn newcomer(&self, role: Role, pod: &Pod) -> Newcomer {
+        let spec = pod.spec.as_ref();
+        let game = spec.and_then(|spec| spec.containers.first());
+        Newcomer {
+            role,
+            own_affinity: spec.is_some_and(|spec| spec.affinity.is_some()),
+            // Of a scheduler with any other name we do not know whom it asks.
+            extender: self.resource || self.scheduler.as_deref() == Some(object::SCHEDULER_NAME),
+            sized: sized(game.and_then(|game| game.resources.as_ref())),
+        }
     }
 }
 
@@ -39,43 +60,4 @@ fn mark(resources: &mut ResourceRequirements) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn pod() -> Pod {
-        serde_json::from_value(json!({
-            "metadata": { "name": "lobby-a" },
-            "spec": { "containers": [{ "name": "minecraft", "resources": { "limits": { "memory": "1Gi" } } }] },
-        }))
-        .unwrap()
-    }
-
-    fn spec(placement: &Placement) -> Value {
-        serde_json::to_value(placement.of(pod()).spec).unwrap()
-    }
-
-    #[test]
-    fn by_default_nothing_is_said() {
-        assert_eq!(Placement::default().of(pod()), pod());
-    }
-
-    #[test]
-    fn a_scheduler_is_named() {
-        let spec = spec(&Placement { scheduler: Some("spawnery".to_owned()), resource: false });
-        assert_eq!(spec["schedulerName"], "spawnery");
-        assert_eq!(spec["containers"][0]["resources"], json!({ "limits": { "memory": "1Gi" } }));
-    }
-
-    #[test]
-    fn the_game_is_marked_and_keeps_what_it_asks_for() {
-        let spec = spec(&Placement { scheduler: None, resource: true });
-        assert!(spec.get("schedulerName").is_none());
-        let want = json!({
-            "limits": { "memory": "1Gi", "spawnery.cloud/placement": "1" },
-            "requests": { "spawnery.cloud/placement": "1" },
-        });
-        assert_eq!(spec["containers"][0]["resources"], want);
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use spawnery_api::names::condition::{self, reason};
 use spawnery_api::names::event::{self, action};
 use spawnery_api::names::manager;
 use spawnery_api::view::PodView;
+use spawnery_core::ledger::Role;
 
 use super::Shared;
 use super::apply::{tell, write};
@@ -47,7 +48,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, plan: &Plan) -> Resul
         endpoint: &ctx.config.agent_endpoint,
     };
     let pod = match render::server_pod(&request) {
-        Ok(pod) => ctx.config.placement.of(pod),
+        Ok(pod) => ctx.config.placement.of(Role::Server, pod),
         Err(error) => {
             refuse(shared, scene, plan, reason::INVALID_SPEC, &error.to_string()).await?;
             return Err(Failure::Render(error));

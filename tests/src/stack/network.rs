@@ -39,6 +39,10 @@ pub struct SmallNetwork {
     pub lobby_nodes: Vec<String>,
     /// The lobbies tolerate every taint.
     pub tolerant: bool,
+    /// What lobbies and proxies need; they do not say when there is none.
+    pub resources: Option<Value>,
+    /// The owner's affinity of those that are on no named nodes; theirs is not set when there is none.
+    pub affinity: Option<Value>,
 }
 
 impl Default for SmallNetwork {
@@ -52,6 +56,8 @@ impl Default for SmallNetwork {
             proxy_node: None,
             lobby_nodes: Vec::new(),
             tolerant: false,
+            resources: None,
+            affinity: None,
         }
     }
 }
@@ -68,6 +74,8 @@ impl SmallNetwork {
             })
         };
         let network = json!({ "name": "main" });
+        let resources = self.resources.as_ref().map(|resources| json!({ "resources": resources }));
+        let defaults = resources.unwrap_or_else(|| json!({}));
         let secret = json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -76,7 +84,7 @@ impl SmallNetwork {
         });
         let objects = [
             secret,
-            object("Network", "main", json!({ "forwardingSecretRef": { "name": "forwarding" } })),
+            object("Network", "main", json!({ "forwardingSecretRef": { "name": "forwarding" }, "defaults": defaults })),
             object(
                 "ServerGroup",
                 LOBBY,
@@ -87,7 +95,7 @@ impl SmallNetwork {
                     "maxPlayers": self.max_players,
                     "scaling": { "minReplicas": self.lobbies, "maxReplicas": 500, "spareSlots": self.spare_slots },
                     "drain": self.drain,
-                    "scheduling": tolerating(on(&self.lobby_nodes), self.tolerant),
+                    "scheduling": tolerating(self.scheduling(&self.lobby_nodes), self.tolerant),
                 }),
             ),
             object(
@@ -99,12 +107,21 @@ impl SmallNetwork {
                     "image": "example.test/gateway:1",
                     "expose": { "type": "ClusterIP", "clusterIP": { "address": "play.example.test" } },
                     "routing": { "fallbackGroups": [LOBBY] },
-                    "scheduling": on(self.proxy_node.as_slice()),
+                    "scheduling": self.scheduling(self.proxy_node.as_slice()),
                 }),
             ),
         ];
         let documents = objects.iter().map(|object| format!("---\n{object}\n"));
         documents.collect()
+    }
+
+    /// Scheduling onto these nodes; none leaves it to the affinity.
+    fn scheduling(&self, nodes: &[String]) -> Value {
+        match &self.affinity {
+            _ if !nodes.is_empty() => on(nodes),
+            Some(affinity) => json!({ "affinity": affinity }),
+            None => json!({}),
+        }
     }
 
     /// Applies it, and waits until players can join: all lobbies registered at all proxies.
@@ -149,11 +166,8 @@ impl SmallNetwork {
     }
 }
 
-/// Scheduling onto these nodes; none leaves it open.
+/// Scheduling onto these nodes.
 fn on(nodes: &[String]) -> Value {
-    if nodes.is_empty() {
-        return json!({});
-    }
     let names = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": nodes });
     let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": [names] }] });
     json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } })

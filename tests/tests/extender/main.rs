@@ -3,6 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "helpers of tests are tests; JSON that lacks a key gives null")]
 
 mod asked;
+mod by_itself;
 mod placed;
 mod without;
 
@@ -98,6 +99,13 @@ async fn fill(arena: &Arena, node: &str) -> Result<()> {
         "spec": { "nodeName": node, "containers": [container] },
     });
     arena.stack().cluster().apply(&pod.to_string()).await
+}
+
+/// Takes from the scheduler its own spreading of what has a Service.
+async fn spread_nothing(arena: &Arena) -> Result<()> {
+    let own = json!([{ "name": "PodTopologySpread" }]);
+    let profile = json!({ "schedulerName": "default-scheduler", "plugins": { "score": { "disabled": own } } });
+    arena.stack().cluster().configure_scheduler(&json!({ "profiles": [profile] })).await
 }
 
 /// kubectl, which must succeed.

@@ -1,6 +1,8 @@
 //! Where pods go.
 
-use super::{GOING, LIMIT, apply, calls, fill, kubectl, lobbies, names, newcomers, unplaced, with_extender};
+use super::{
+    GOING, LIMIT, apply, calls, fill, kubectl, lobbies, names, newcomers, spread_nothing, unplaced, with_extender,
+};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use spawnery_core::placement::Refusal;
@@ -175,10 +177,8 @@ async fn without_budgets_one_node_takes_them_all() -> Result<()> {
 async fn proxies_on(name: &str, asked: bool) -> Result<usize> {
     let (tell, told) = tokio::sync::oneshot::channel();
     Arena::run(name, with_extender(&[]), async move |arena| {
-        // Both times without the scheduler's own spreading of what has a Service.
-        let own = json!([{ "name": "PodTopologySpread" }]);
-        let profile = json!({ "schedulerName": "default-scheduler", "plugins": { "score": { "disabled": own } } });
-        arena.stack().cluster().configure_scheduler(&json!({ "profiles": [profile] })).await?;
+        // Both times without what else keeps proxies apart: the scheduler's own spreading, and the pods' own wish.
+        spread_nothing(&arena).await?;
         if asked {
             arena.stack().ask_extenders().await?;
         }
@@ -186,7 +186,8 @@ async fn proxies_on(name: &str, asked: bool) -> Result<usize> {
         for node in &arena.network().lobby_nodes {
             fill(&arena, node).await?;
         }
-        let network = SmallNetwork { proxies: 3, proxy_node: None, ..arena.network() };
+        let affinity = Some(json!({}));
+        let network = SmallNetwork { proxies: 3, proxy_node: None, affinity, ..arena.network() };
         apply(&arena, &network).await?;
         let nodes = eventually(LIMIT, "three proxies, placed", || async {
             let pods = arena.pods().list(&kube::api::ListParams::default().labels("spawnery.cloud/role=proxy")).await?;
