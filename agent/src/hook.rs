@@ -2,21 +2,22 @@
 //!
 //! The endpoint is the only part of the agent that the pod's network reaches. A call changes nothing: it waits until the
 //! game may be stopped, which [`spawnery_core::stop`] decides, and answers. So a stranger who calls it learns why a pod may
-//! stop, and no more; too many who wait are turned away.
+//! stop, and no more; of too many who wait, those of the address with the most calls are turned away.
+
+mod waiters;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{RawQuery, State as Extract};
+use axum::extract::{ConnectInfo, RawQuery, State as Extract};
 use axum::http::StatusCode;
 use axum::response::Json;
 use axum::routing::get;
 use serde::Serialize;
 use spawnery_core::stop::{self, Facts, Verdict, Why};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -25,13 +26,12 @@ use crate::local::body;
 use crate::local::refusal::Refusal;
 use crate::session::state::Standing;
 use crate::shared::Shared;
+use waiters::Waiters;
 
 /// Where the kubelet calls.
 pub const PATH: &str = "/v1/pre-stop";
 /// How long the pod's grace is, as the query says it, in seconds.
 const GRACE: &str = "graceSeconds";
-/// Calls that may wait at the same time. One kubelet makes one; strangers must not take its place easily.
-const WAITERS: usize = 64;
 /// How long to wait before a listener that could not be had is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 struct Hook {
     shared: Arc<Shared>,
-    waiters: Arc<Semaphore>,
+    waiters: Waiters,
     stop: CancellationToken,
 }
 
@@ -60,7 +60,8 @@ pub async fn run(address: SocketAddr, shared: Arc<Shared>, stop: CancellationTok
         let served = match TcpListener::bind(address).await {
             Ok(listener) => {
                 info!(%address, "the pre-stop hook is served");
-                axum::serve(listener, router.clone()).with_graceful_shutdown(stop.clone().cancelled_owned()).await
+                let service = router.clone().into_make_service_with_connect_info::<SocketAddr>();
+                axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned()).await
             }
             Err(error) => Err(error),
         };
@@ -77,21 +78,30 @@ pub async fn run(address: SocketAddr, shared: Arc<Shared>, stop: CancellationTok
 }
 
 fn router(shared: Arc<Shared>, stop: CancellationToken) -> Router {
-    let hook = Hook { shared, waiters: Arc::new(Semaphore::new(WAITERS)), stop };
+    let hook = Hook { shared, waiters: Waiters::default(), stop };
     Router::new().route(PATH, get(pre_stop)).with_state(hook)
 }
 
-async fn pre_stop(Extract(hook): Extract<Hook>, RawQuery(query): RawQuery) -> Result<Json<Answer>, Refusal> {
+async fn pre_stop(
+    Extract(hook): Extract<Hook>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Answer>, Refusal> {
     let query = body::query(query.as_deref().unwrap_or_default(), &[GRACE])?;
-    let grace = query.get(GRACE).copied().map(Duration::from_secs);
-    let Ok(_place) = hook.waiters.try_acquire() else {
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "64 calls wait already"));
+    // Whoever does not say would wait for ever.
+    let Some(grace) = query.get(GRACE).copied().map(Duration::from_secs) else {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "graceSeconds is missing: the pod's grace in seconds"));
     };
+    let place = hook.waiters.take(from.ip());
     let begun = clock::now();
-    info!(grace_seconds = grace.map(|grace| grace.as_secs()), "asked to stop; waiting for players to leave");
+    info!(%from, grace_seconds = grace.as_secs(), "asked to stop; waiting for players to leave");
     let why = tokio::select! {
         biased;
         why = may_stop(&hook.shared, grace, begun) => why,
+        () = place.taken() => {
+            let full = format!("{} calls wait, and most of them from here: this one gives way", waiters::PLACES);
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, &full));
+        }
         () = hook.stop.cancelled() => {
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the agent itself was told to stop"));
         }
@@ -102,7 +112,7 @@ async fn pre_stop(Extract(hook): Extract<Hook>, RawQuery(query): RawQuery) -> Re
 }
 
 /// Waits until the game may be stopped.
-async fn may_stop(shared: &Shared, grace: Option<Duration>, begun: Instant) -> Why {
+async fn may_stop(shared: &Shared, grace: Duration, begun: Instant) -> Why {
     let mut standing = shared.standing();
     let mut empty_since = None;
     loop {
@@ -111,23 +121,17 @@ async fn may_stop(shared: &Shared, grace: Option<Duration>, begun: Instant) -> W
         match stop::decide(&facts(seen, empty_since, begun, grace, now)) {
             Verdict::Stop(why) => return why,
             Verdict::Wait(wait) => {
-                let limit = async {
-                    match wait {
-                        Some(wait) => tokio::time::sleep(wait).await,
-                        None => std::future::pending().await,
-                    }
-                };
                 tokio::select! {
                     // Its sender lives as long as what is waited in.
                     _ = standing.changed() => {}
-                    () = limit => {}
+                    () = tokio::time::sleep(wait) => {}
                 }
             }
         }
     }
 }
 
-fn facts(seen: Standing, empty_since: Option<Instant>, begun: Instant, grace: Option<Duration>, now: Instant) -> Facts {
+fn facts(seen: Standing, empty_since: Option<Instant>, begun: Instant, grace: Duration, now: Instant) -> Facts {
     Facts {
         released: seen.released,
         connected: seen.connected,
@@ -146,10 +150,14 @@ mod tests {
     use axum::http::Request;
     use http_body_util::BodyExt as _;
     use rstest::rstest;
+    use std::net::{IpAddr, Ipv4Addr};
     use tower::ServiceExt as _;
 
     const SERVER: Character =
         Character { role: Role::Server, source: Source::Local, adapter: Adapter::None, door_enforced: false };
+
+    const KUBELET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), 40000);
+    const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 244, 0, 9)), 40000);
 
     fn shared(players: Option<u32>, connected: bool) -> Arc<Shared> {
         let shared = Arc::new(Shared::new(State::new(SERVER, 1)));
@@ -164,7 +172,12 @@ mod tests {
     }
 
     async fn call(router: Router, query: &str) -> (u16, String) {
-        let request = Request::get(format!("{PATH}{query}")).body(Body::empty()).expect("a request");
+        call_from(KUBELET, router, query).await
+    }
+
+    async fn call_from(from: SocketAddr, router: Router, query: &str) -> (u16, String) {
+        let mut request = Request::get(format!("{PATH}{query}")).body(Body::empty()).expect("a request");
+        request.extensions_mut().insert(ConnectInfo(from));
         let answer = router.oneshot(request).await.expect("an answer");
         let (status, body) = (answer.status().as_u16(), answer.into_body().collect().await.expect("a body").to_bytes());
         let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
@@ -249,6 +262,7 @@ mod tests {
     #[rstest]
     #[case::unreadable("?graceSeconds=soon", 400)]
     #[case::unknown("?grace=5", 400)]
+    #[case::nobody_said_how_long("", 400)]
     #[tokio::test]
     async fn refuses_what_it_does_not_understand(#[case] query: &str, #[case] status: u16) {
         assert_eq!(call(router(shared(Some(0), false), CancellationToken::new()), query).await.0, status);
@@ -261,15 +275,29 @@ mod tests {
         assert_eq!(call(router(shared(Some(3), true), stop), "?graceSeconds=60").await.0, 503);
     }
 
+    /// A hook that fails is followed by SIGTERM at once.
+    #[rstest]
+    #[case::before_the_kubelet(true)]
+    #[case::after_the_kubelet(false)]
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_are_bounded() {
+    async fn strangers_who_take_all_places_do_not_take_the_kubelet_s(#[case] before: bool) {
         let router = router(shared(Some(3), true), CancellationToken::new());
-        let waiting: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(call(router.clone(), "?graceSeconds=60"))).collect();
-        // With the clock paused, all of them wait by the time that this ends.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(call(router, "?graceSeconds=60").await.0, 429);
-        for one in waiting {
-            assert_eq!(one.await.expect("no panic").1, "GraceOver");
+        let mut calls = vec![STRANGER; waiters::PLACES * 2];
+        calls.insert(if before { calls.len() } else { 0 }, KUBELET);
+        let mut answers = Vec::new();
+        for from in calls {
+            let router = router.clone();
+            let asked = tokio::spawn(async move { call_from(from, router, "?graceSeconds=60").await });
+            answers.push((from, asked));
+            // With the clock paused, it waits by the time that this ends.
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let mut refused = 0;
+        for (from, answer) in answers {
+            let answer = answer.await.expect("no panic");
+            refused += usize::from(answer.0 == 429);
+            assert!(from != KUBELET || answer == (200, "GraceOver".to_owned()), "{answer:?}");
+        }
+        assert_eq!(refused, waiters::PLACES + 1, "no more than that wait at once");
     }
 }

@@ -108,6 +108,9 @@ pub enum RunError {
     Ended(&'static str),
 }
 
+/// How long the first word to the operator waits for the game's first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
 /// Runs an agent until `stop`. Reaching the operator is tried for ever; only what is local can fail.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunError> {
     let Options { name, character, slots, ping, ping_interval, local_listen, gate, hook, dialer, timing } = options;
@@ -119,9 +122,24 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunErr
     let tracker = TaskTracker::new();
     let keeper = Keeper::new(Arc::clone(&shared), dialer, timing, tracker.clone());
     let api = local::serve(listener, Local::new(Arc::clone(&shared), &name, slots), stop.clone());
+    let asked_once = CancellationToken::new();
+    if ping.is_none() {
+        asked_once.cancel();
+    }
+    let session = async {
+        // An agent that begins beside a game which runs must not say first that the game has not loaded: the server would
+        // count as one that lost its readiness.
+        tokio::select! {
+            _ = tokio::time::timeout(FIRST_ANSWER, asked_once.cancelled()) => {}
+            () = stop.cancelled() => {}
+        }
+        keeper.run(stop.clone()).await;
+    };
     let pings = async {
         match ping {
-            Some((host, port)) => pinger::run(Arc::clone(&shared), host, port, ping_interval).await,
+            Some((host, port)) => {
+                pinger::run(Arc::clone(&shared), host, port, ping_interval, asked_once.clone()).await;
+            }
             None => std::future::pending().await,
         }
     };
@@ -134,7 +152,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), RunErr
     let hooks = hook::run(hook, Arc::clone(&shared), stop.clone());
     let ended = tokio::select! {
         biased;
-        () = keeper.run(stop.clone()) => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended("the session")) },
+        () = session => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended("the session")) },
         served = api => if stop.is_cancelled() { Ok(()) } else {
             served.map_err(RunError::Local).and(Err(RunError::Ended("the local API")))
         },

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::shared::Shared;
 use crate::slp;
 
-/// Pings `host`:`port` every `interval`, and at once for a question. Never ends.
-pub async fn run(shared: Arc<Shared>, host: String, port: u16, interval: Duration) {
+/// Pings `host`:`port` every `interval`, and at once for a question; `asked_once` is cancelled when the first ping has ended,
+/// with an answer or without. Never ends.
+pub async fn run(shared: Arc<Shared>, host: String, port: u16, interval: Duration, asked_once: CancellationToken) {
     let mut reachable = None;
     loop {
         // Taken before the ping begins: only a count begun after the question answers it.
@@ -25,6 +27,7 @@ pub async fn run(shared: Arc<Shared>, host: String, port: u16, interval: Duratio
             state.pinged(answer.ok(), asked);
             state.question()
         });
+        asked_once.cancel();
         if open.is_some_and(|open| asked != Some(open)) {
             continue;
         }

@@ -238,3 +238,31 @@ async fn a_game_is_counted_by_ping_and_counted_anew_for_a_question() {
     players.send_replace(None);
     agent.until("unknown count", |state| state["players"].is_null()).await;
 }
+
+/// Were it to say first that the game has not loaded, the server would count as one that lost its readiness.
+#[tokio::test]
+async fn an_agent_that_begins_beside_a_running_game_says_so_in_its_first_word() {
+    let mut operator = Operator::start().await;
+    let port = game(watch::Sender::new(Some(3)).subscribe()).await;
+    let pinged = Character { source: Source::Ping, ..SERVER };
+    let _agent = Agent::start_with(pinged, &operator, |options| {
+        options.ping = Some(("127.0.0.1".to_owned(), port));
+    })
+    .await;
+    let hello = operator.server().await.hello.message;
+    assert!(matches!(&hello, Some(Heard::Hello(hello)) if hello.ready), "{hello:?}");
+}
+
+#[tokio::test]
+async fn a_game_that_says_nothing_keeps_no_agent_from_its_operator() {
+    let mut operator = Operator::start().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = silent.local_addr().expect("an address").port();
+    let pinged = Character { source: Source::Ping, ..SERVER };
+    let _agent = Agent::start_with(pinged, &operator, |options| {
+        options.ping = Some(("127.0.0.1".to_owned(), port));
+    })
+    .await;
+    let hello = operator.server().await.hello.message;
+    assert!(matches!(&hello, Some(Heard::Hello(hello)) if !hello.ready), "{hello:?}");
+}

@@ -13,6 +13,14 @@ pub const VERSION: &str = "v1alpha1";
 /// Prefix of every label and annotation that is ours.
 pub const PREFIX: &str = "spawnery.cloud/";
 
+/// Taints that the node controller of Kubernetes keeps (`k8s.io/api/core/v1`, `well_known_taints.go`).
+pub mod taint {
+    /// The kubelet says that its node is not ready.
+    pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    /// The kubelet says nothing.
+    pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+}
+
 /// Label keys and the values that have a fixed meaning.
 pub mod label {
     /// Marks what the operator made; the value is [`MANAGED_BY_VALUE`].
@@ -268,6 +276,8 @@ pub mod object {
     pub const LEAF_KEY: &str = "tls.crt";
     /// Key of the leaf's private key in Secrets.
     pub const LEAF_PRIVATE_KEY: &str = "tls.key";
+    /// Key of the token that ends the path of eviction reviews, in the webhook's Secret.
+    pub const EVICTION_TOKEN_KEY: &str = "eviction-token";
     /// Key of the forwarding secret in the Secret that a Network names.
     pub const FORWARDING_KEY: &str = "secret";
     /// Key of the settings in a group's ConfigMap.

@@ -1,8 +1,8 @@
 //! Why a server's door closes, when its players are moved, and when waiting for them is over.
 //!
 //! A door closes for a cause. Some causes pass (an eviction that nobody asks for any more, a node that takes pods again)
-//! and the door opens again unless the pod is sealed by then; the others are final. The clock of the deadline runs only
-//! while players could be moved: while the proxies can hear us and there is somewhere to go.
+//! and the door opens again unless the pod is sealed by then, or the server retires; the others are final. The clock of the
+//! deadline runs only while players could be moved: while the proxies can hear us and there is somewhere to go.
 
 use crate::occupancy::SealReason;
 use crate::stop;
@@ -42,12 +42,12 @@ pub enum Cause {
     PodTerminating,
     /// Its phase moves its players away: it retired for too long, or it failed with players on it.
     Draining,
-    /// It is being replaced, and its players may stay as long as they like.
-    Retiring,
     /// Its node is being emptied.
     NodeDraining,
     /// Somebody asks to evict its pod.
     EvictionRequested,
+    /// It is being replaced, and its players may stay as long as they like: as long as nobody wants the pod gone.
+    Retiring,
 }
 
 impl Cause {
@@ -57,9 +57,9 @@ impl Cause {
             Self::DeletionRequested => "DeletionRequested",
             Self::PodTerminating => "PodTerminating",
             Self::Draining => "Draining",
-            Self::Retiring => "Retiring",
             Self::NodeDraining => "NodeDraining",
             Self::EvictionRequested => "EvictionRequested",
+            Self::Retiring => "Retiring",
         }
     }
 
@@ -69,12 +69,19 @@ impl Cause {
             Self::DeletionRequested,
             Self::PodTerminating,
             Self::Draining,
-            Self::Retiring,
             Self::NodeDraining,
             Self::EvictionRequested,
+            Self::Retiring,
         ]
         .into_iter()
         .find(|cause| cause.as_str() == text)
+    }
+
+    /// The cause behind what an earlier leader's condition says. One that says only what the drain waits for hides it, and
+    /// counts as the one that may have been called off since: a door that opens too early closes again at the next request,
+    /// and players who are disconnected stay so.
+    pub fn behind(text: &str) -> Option<Self> {
+        Self::parse(text).or_else(|| (text == Held::NoFallbackAvailable.as_str()).then_some(Self::NodeDraining))
     }
 
     /// Whether the door opens again when the cause passes.
@@ -103,7 +110,7 @@ pub struct Causes {
     pub node_departing: bool,
     /// When somebody last asked to evict the pod.
     pub eviction_requested: Option<Timestamp>,
-    /// The cause so far, as the condition says.
+    /// The cause so far: [`Decision::remembered`], or what an earlier leader's condition says.
     pub previous: Option<Cause>,
 }
 
@@ -116,12 +123,12 @@ impl Causes {
             Some(Cause::PodTerminating)
         } else if self.draining {
             Some(Cause::Draining)
-        } else if self.retiring {
-            Some(Cause::Retiring)
         } else if self.node_departing {
             Some(Cause::NodeDraining)
         } else if self.eviction_requested.is_some() && !self.withdrawn(now) {
             Some(Cause::EvictionRequested)
+        } else if self.retiring {
+            Some(Cause::Retiring)
         } else {
             None
         }
@@ -130,11 +137,13 @@ impl Causes {
     /// Whether the recorded eviction request is void: nobody repeated it for [`REQUEST_TTL`], or the node that was being
     /// emptied takes pods again.
     pub fn withdrawn(&self, now: Timestamp) -> bool {
-        let Some(requested) = self.eviction_requested else {
-            return false;
-        };
-        let uncordoned = self.previous == Some(Cause::NodeDraining) && !self.node_departing;
-        uncordoned || now.duration_since(requested) >= signed(REQUEST_TTL)
+        let expired = |requested| now.duration_since(requested) >= signed(REQUEST_TTL);
+        self.called_off() || self.eviction_requested.is_some_and(expired)
+    }
+
+    /// Whether the recorded eviction request is of a drain whose node takes pods again.
+    fn called_off(&self) -> bool {
+        self.eviction_requested.is_some() && self.previous == Some(Cause::NodeDraining) && !self.node_departing
     }
 }
 
@@ -152,6 +161,13 @@ impl Clock {
     /// hear it, so none of it is charged.
     pub const fn taken_over(started: Option<Timestamp>) -> Self {
         Self { started, held_since: started }
+    }
+
+    /// The clock to go on with: the one that this process decided on, whether or not the API server took it, or else the
+    /// one that is written (`status.drainStartedAt`), taken over. A write that fails must not charge players the time that
+    /// the clock stood still.
+    pub fn resumed(decided: Option<Self>, written: Option<Timestamp>) -> Self {
+        decided.unwrap_or_else(|| Self::taken_over(written))
     }
 }
 
@@ -217,6 +233,8 @@ pub struct Inputs {
 pub struct Decision {
     /// Why the door closes; `None` if it may be open.
     pub cause: Option<Cause>,
+    /// The cause to go by next time: until a request that was called off is off the pod, what called it off.
+    pub remembered: Option<Cause>,
     /// The eviction request on the pod is void and to be removed.
     pub clear_request: bool,
     /// Players are told to move.
@@ -235,6 +253,7 @@ pub fn decide(inputs: &Inputs, policy: &Policy) -> Decision {
     let expires = inputs.causes.eviction_requested.map(|at| after(at, REQUEST_TTL));
     let idle = Decision {
         cause,
+        remembered: if inputs.causes.called_off() { inputs.causes.previous } else { cause },
         clear_request: inputs.causes.withdrawn(inputs.now),
         moving: false,
         clock: Clock::default(),
@@ -287,11 +306,25 @@ fn run(inputs: &Inputs, policy: &Policy, cause: Cause) -> (Clock, Deadline) {
     (clock, deadline)
 }
 
-/// Whether the pod may be sealed now, and with which reason: `empty` is the door's word that it is closed, confirmed and
-/// empty; `overridden` is an administrator's word on the pod.
-pub fn seal(decision: &Decision, empty: bool, overridden: bool) -> Option<SealReason> {
+/// What is known of who is behind the door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// Somebody is, or may be, or may still get in.
+    Somebody,
+    /// Nobody: the door is closed, confirmed and empty.
+    Nobody,
+    /// Nobody, and a seal was begun whose answer was lost: it may be written, so there is no way back.
+    NobodyForGood,
+}
+
+/// Whether the pod may be sealed now, and with which reason; `overridden` is an administrator's word on the pod. A seal that
+/// was begun is written again although its cause may have passed: its door never opens again.
+pub fn seal(decision: &Decision, inside: Inside, overridden: bool) -> Option<SealReason> {
+    if inside == Inside::NobodyForGood {
+        return Some(SealReason::Empty);
+    }
     decision.cause?;
-    if empty {
+    if inside == Inside::Nobody {
         Some(SealReason::Empty)
     } else if overridden {
         Some(SealReason::Override)

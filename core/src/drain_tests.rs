@@ -42,6 +42,11 @@ fn node() -> Causes {
 #[case::request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(0)); c.node_departing = true; c.previous = Some(Cause::NodeDraining); }), Some(Cause::NodeDraining), false)]
 #[case::uncordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), None, true)]
 #[case::never_cordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::EvictionRequested); }), Some(Cause::EvictionRequested), false)]
+#[case::retiring_on_a_departing_node(causes(|c| { c.retiring = true; c.node_departing = true; }), Some(Cause::NodeDraining), false)]
+#[case::retiring_and_asked_to_leave(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(0)); }), Some(Cause::EvictionRequested), false)]
+#[case::retiring_after_the_request_ran_out(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(-600)); }), Some(Cause::Retiring), true)]
+#[case::retiring_after_an_uncordon(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::Retiring), true)]
+#[case::draining_binds_more_than_a_node(causes(|c| { c.draining = true; c.node_departing = true; }), Some(Cause::Draining), false)]
 #[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::DeletionRequested), false)]
 #[case::its_pod_s_deletion_binds_more_than_the_rest(causes(|c| { *c = Causes { deleted: false, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::PodTerminating), false)]
 #[case::deleted_after_uncordon(causes(|c| { c.deleted = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::DeletionRequested), true)]
@@ -53,12 +58,29 @@ fn strongest(#[case] causes: Causes, #[case] want: Option<Cause>, #[case] withdr
 #[case(Cause::DeletionRequested, false, true)]
 #[case(Cause::PodTerminating, false, true)]
 #[case(Cause::Draining, false, true)]
-#[case(Cause::Retiring, false, false)]
 #[case(Cause::NodeDraining, true, true)]
 #[case(Cause::EvictionRequested, true, true)]
+#[case(Cause::Retiring, false, false)]
 fn what_a_cause_means(#[case] cause: Cause, #[case] may_pass: bool, #[case] moves: bool) {
     assert_eq!((cause.may_pass(), cause.moves()), (may_pass, moves));
-    assert_eq!(Cause::parse(cause.as_str()), Some(cause));
+    assert_eq!((Cause::parse(cause.as_str()), Cause::behind(cause.as_str())), (Some(cause), Some(cause)));
+}
+
+#[rstest]
+#[case::hidden("NoFallbackAvailable", Some(Cause::NodeDraining))]
+#[case::of_nobody_of_us("Sleeping", None)]
+fn what_a_condition_hides(#[case] text: &str, #[case] want: Option<Cause>) {
+    assert_eq!(Cause::behind(text), want);
+}
+
+#[rstest]
+#[case::of_an_earlier_leader(None, Some(0), clock(Some(0), Some(0)))]
+#[case::of_nobody(None, None, clock(None, None))]
+#[case::put_off_and_not_written(Some(clock(Some(300), None)), Some(0), clock(Some(300), None))]
+#[case::held(Some(clock(Some(0), Some(10))), Some(0), clock(Some(0), Some(10)))]
+#[case::ended_and_not_written(Some(clock(None, None)), Some(0), clock(None, None))]
+fn a_clock_goes_on(#[case] decided: Option<Clock>, #[case] written: Option<i64>, #[case] want: Clock) {
+    assert_eq!(Clock::resumed(decided, written.map(at)), want);
 }
 
 /// A drain for `causes` whose door began to close at T0, with everybody listening and a fallback ready.
@@ -179,23 +201,25 @@ fn looks_again(#[case] inputs: Inputs, #[case] policy: Policy, #[case] seconds: 
 }
 
 #[rstest]
-#[case::empty(node(), 0, true, false, Some(SealReason::Empty))]
-#[case::not_empty(node(), 0, false, false, None)]
-#[case::deadline(node(), 60, false, false, Some(SealReason::Deadline))]
-#[case::overridden(node(), 0, false, true, Some(SealReason::Override))]
-#[case::empty_says_more_than_the_others(node(), 60, true, true, Some(SealReason::Empty))]
-#[case::never_without_a_cause(Causes::default(), 600, true, true, None)]
-#[case::retiring_and_empty(causes(|c| c.retiring = true), 0, true, false, Some(SealReason::Empty))]
-#[case::retiring_has_no_deadline(causes(|c| c.retiring = true), 6000, false, false, None)]
+#[case::empty(node(), 0, Inside::Nobody, false, Some(SealReason::Empty))]
+#[case::not_empty(node(), 0, Inside::Somebody, false, None)]
+#[case::deadline(node(), 60, Inside::Somebody, false, Some(SealReason::Deadline))]
+#[case::overridden(node(), 0, Inside::Somebody, true, Some(SealReason::Override))]
+#[case::empty_says_more_than_the_others(node(), 60, Inside::Nobody, true, Some(SealReason::Empty))]
+#[case::never_without_a_cause(Causes::default(), 600, Inside::Nobody, true, None)]
+#[case::unless_it_was_begun(Causes::default(), 0, Inside::NobodyForGood, false, Some(SealReason::Empty))]
+#[case::retiring_and_empty(causes(|c| c.retiring = true), 0, Inside::Nobody, false, Some(SealReason::Empty))]
+#[case::retiring_has_no_deadline(causes(|c| c.retiring = true), 6000, Inside::Somebody, false, None)]
+#[case::on_a_departing_node_it_has_one(causes(|c| { c.retiring = true; c.node_departing = true; }), 60, Inside::Somebody, false, Some(SealReason::Deadline))]
 fn seals(
     #[case] causes: Causes,
     #[case] now: i64,
-    #[case] empty: bool,
+    #[case] inside: Inside,
     #[case] overridden: bool,
     #[case] want: Option<SealReason>,
 ) {
     let decision = decide(&started(causes, 0, now), &POLICY);
-    assert_eq!(seal(&decision, empty, overridden), want);
+    assert_eq!(seal(&decision, inside, overridden), want);
 }
 
 proptest! {

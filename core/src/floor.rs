@@ -24,6 +24,10 @@ pub enum Width {
     Unsealed,
 }
 
+/// What budgets have to cover while nobody leads, so what a leader that ends leaves behind: a pod on which people arrive then
+/// is labelled by nobody, and nobody widens when the webhook ends too.
+pub const LEADERLESS: Width = Width::Unsealed;
+
 /// The leader's view of the webhook, one probe after the other.
 ///
 /// Starts silent: a leader that has not heard the webhook yet does not rely on it. Widens at the first silent probe and
@@ -128,6 +132,12 @@ mod tests {
             assert_eq!(budget.min_available, MIN_AVAILABLE);
             assert_eq!(budget.unhealthy_pod_eviction_policy, "IfHealthyBudget");
         }
+    }
+
+    #[test]
+    fn without_a_leader_it_covers_pods_that_nobody_labels() {
+        assert!(budget(&LABELS, LEADERLESS).selects(&pod(&[])));
+        assert_eq!(Sight::default().width(), LEADERLESS, "and the next leader begins where the last one left off");
     }
 
     #[rstest]

@@ -10,6 +10,7 @@ pub mod expectations;
 pub mod floor;
 pub mod lease;
 pub mod ledger;
+pub mod loss;
 pub mod member;
 pub mod neighbours;
 pub mod occupancy;

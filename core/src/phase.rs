@@ -86,6 +86,7 @@ pub enum Reason {
     Drained,
     DrainTimeout,
     MaxStaleElapsed,
+    AgentSilent,
     Retiring,
     UnknownPhase,
     Flapping,
@@ -110,6 +111,7 @@ impl Reason {
             Self::Drained => "Drained",
             Self::DrainTimeout => "DrainTimeout",
             Self::MaxStaleElapsed => "MaxStaleElapsed",
+            Self::AgentSilent => "AgentSilent",
             Self::Retiring => "Retiring",
             Self::UnknownPhase => "UnknownPhase",
             Self::Flapping => "Flapping",
@@ -161,6 +163,8 @@ pub struct Inputs {
     pub drain_deadline_reached: bool,
     /// It has been retiring for longer than its group allows.
     pub max_stale_reached: bool,
+    /// Nobody could count its players for longer than the startup deadline allows.
+    pub silence_deadline_reached: bool,
     /// It was kept as failed for as long as its group wants.
     pub retention_elapsed: bool,
     /// How long it has been ready without a break.
@@ -314,6 +318,9 @@ fn retiring(inputs: &Inputs) -> Decision {
         Decision::new(Phase::Draining, Reason::PodTerminating).drain(true)
     } else if inputs.max_stale_reached {
         Decision::new(Phase::Draining, Reason::MaxStaleElapsed).drain(true)
+    } else if inputs.silence_deadline_reached {
+        // It waits for players whom nobody sees, and would for ever. A ready server fails then and is drained too.
+        Decision::new(Phase::Draining, Reason::AgentSilent).drain(true)
     } else {
         Decision::new(Phase::Retiring, Reason::Retiring)
     }

@@ -36,6 +36,7 @@ fn healthy(phase: Phase) -> Inputs {
         startup_deadline_reached: false,
         drain_deadline_reached: false,
         max_stale_reached: false,
+        silence_deadline_reached: false,
         retention_elapsed: false,
         ready_for: Duration::ZERO,
     }
@@ -113,6 +114,9 @@ const ALMOST: Duration = Duration::from_millis(14_999);
 #[case::retiring_and_its_pod_terminates(retiring(|i| { i.occupied = true; terminating(i); }), Phase::Draining, Reason::PodTerminating, DRAIN)]
 #[case::retiring_deletion_beats_the_pod_s(retiring(|i| { i.occupied = true; i.deletion_requested = true; terminating(i); }), Phase::Draining, Reason::DeletionRequested, DRAIN)]
 #[case::retiring_too_long_drains(retiring(|i| { i.occupied = true; i.max_stale_reached = true; }), Phase::Draining, Reason::MaxStaleElapsed, DRAIN)]
+#[case::retiring_and_silent_for_too_long_drains(retiring(|i| { i.occupied = true; i.silence_deadline_reached = true; }), Phase::Draining, Reason::AgentSilent, DRAIN)]
+#[case::retiring_max_stale_beats_silence(retiring(|i| { i.occupied = true; i.max_stale_reached = true; i.silence_deadline_reached = true; }), Phase::Draining, Reason::MaxStaleElapsed, DRAIN)]
+#[case::ready_has_no_silence_deadline(ready(|i| { i.occupied = true; i.silence_deadline_reached = true; }), Phase::Ready, Reason::ReadyGatePassed, NONE)]
 #[case::retiring_knows_no_drain_deadline(retiring(|i| { i.occupied = true; i.drain_deadline_reached = true; }), Phase::Retiring, Reason::Retiring, NONE)]
 #[case::retiring_deletion_beats_max_stale(retiring(|i| { i.occupied = true; i.deletion_requested = true; i.max_stale_reached = true; }), Phase::Draining, Reason::DeletionRequested, DRAIN)]
 // Pending.
@@ -197,18 +201,18 @@ prop_compose! {
             Just(None), Just(Some(Phase::Pending)), Just(Some(Phase::Starting)), Just(Some(Phase::Ready)),
             Just(Some(Phase::Retiring)), Just(Some(Phase::Draining)), Just(Some(Phase::Terminating)), Just(Some(Phase::Failed)),
         ],
-        facts in any::<[bool; 16]>(),
+        facts in any::<[bool; 17]>(),
         down in 0_u64..40,
         losses in 0_u32..5,
         ready_for in 0_u64..1200,
     ) -> Inputs {
         let [deletion_requested, retire, pod_exists, pod_terminating, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
              agent_ready, occupied, was_registered, startup_deadline_reached, drain_deadline_reached, max_stale_reached,
-             retention_elapsed] = facts;
+             silence_deadline_reached, retention_elapsed] = facts;
         Inputs {
             phase, deletion_requested, retire, pod_exists, pod_terminating, pod_lost, pod_terminal, pod_running, pod_ready, agent_connected,
             agent_ready, stream_down: Duration::from_secs(down), occupied, was_registered, readiness_losses: losses,
-            startup_deadline_reached, drain_deadline_reached, max_stale_reached, retention_elapsed,
+            startup_deadline_reached, drain_deadline_reached, max_stale_reached, silence_deadline_reached, retention_elapsed,
             ready_for: Duration::from_secs(ready_for),
         }
     }

@@ -4,8 +4,10 @@
 //! first, and a door is closed when enough others are ready, or when it has been asked for longer than anybody can be
 //! expected to wait for a replacement that finds no node.
 
+mod causes;
 mod leaving;
 
+pub use causes::{Causes, Departure};
 pub use leaving::{DoorState, HAND_OVER, Leaving, Step};
 
 use std::time::Duration;
@@ -13,7 +15,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// A proxy that others want gone closes after so long, also without a replacement: otherwise the last two nodes of a
-/// cluster could never be drained.
+/// cluster could never be drained. In a rollout one proxy makes room after so long for a newcomer that finds no node:
+/// where each node takes one proxy (a port of the node, an anti-affinity), nothing else does.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why a proxy must leave, whatever the group's size.
@@ -38,12 +41,16 @@ pub struct Proxy {
     pub created: Timestamp,
     /// Whether the kubelet says it is ready.
     pub ready: bool,
+    /// For how long the scheduler has found no node for it; zero when it found one.
+    pub unschedulable_for: Duration,
     /// Whether it was made from other inputs than a new one would be.
     pub outdated: bool,
     /// Why it must leave, if it must.
     pub cause: Option<Cause>,
     /// For how long we have known of the cause.
     pub caused_for: Duration,
+    /// For how long what it had to leave for has been gone, while it is not yet open and ready again.
+    pub released_for: Option<Duration>,
     /// Whether its door was told to close in an earlier pass.
     pub marked: bool,
     /// Whether its count is fresh.
@@ -56,6 +63,17 @@ impl Proxy {
     /// Whether, having to leave, it closes without a look at how many others are open.
     fn closes_at_once(&self) -> bool {
         self.marked || self.cause == Some(Cause::Sealed) || self.caused_for >= PATIENCE
+    }
+
+    /// Whether its drain was called off and it may yet become ready again.
+    fn comes_back(&self) -> bool {
+        self.released_for.is_some_and(|released| released < PATIENCE)
+    }
+
+    /// Whether it is what a new one would be, and has found no node for longer than anybody can be expected to wait. Only
+    /// while all others are ready does one of them go for it: a spec that fits no node at all costs one proxy, not all.
+    fn waits_for_room(&self) -> bool {
+        !self.outdated && self.unschedulable_for >= PATIENCE
     }
 }
 
@@ -113,12 +131,15 @@ pub fn decide(proxies: &[Proxy], wanted: Wanted) -> Decision {
     Decision { create, closed: closed.into_iter().map(|proxy| proxy.name.clone()).collect() }
 }
 
-/// Earlier choices that still stand: those that are outdated, and of the others as many as are too many.
+/// Earlier choices that still stand: those that are outdated, and of the others as many as are too many. A door that was
+/// closed for something that has passed was no choice.
 fn kept_marks<'a>(staying: &[&'a Proxy], replicas: usize) -> Vec<&'a Proxy> {
     let marked = || staying.iter().copied().filter(|proxy| proxy.marked);
     let mut kept: Vec<_> = marked().filter(|proxy| proxy.outdated).collect();
     let surplus = staying.len().saturating_sub(kept.len()).saturating_sub(replicas);
-    kept.extend(picked(marked().filter(|proxy| !proxy.outdated)).into_iter().take(surplus));
+    kept.extend(
+        picked(marked().filter(|proxy| !proxy.outdated && proxy.released_for.is_none())).into_iter().take(surplus),
+    );
     kept
 }
 
@@ -126,10 +147,15 @@ fn nominated<'a>(staying: &[&'a Proxy], target: usize, replicas: usize, open_and
     let candidates = picked(staying.iter().copied());
     let surplus = staying.len().saturating_sub(target);
     if surplus > 0 {
+        // Whoever came for one whose drain was called off is not chosen over it only because that one is not ready yet.
+        if staying.iter().any(|proxy| proxy.comes_back()) {
+            return Vec::new();
+        }
         return candidates.into_iter().take(surplus).collect();
     }
     let mut outdated = candidates.into_iter().filter(|proxy| proxy.outdated);
-    let one_is_no_loss = open_and_ready > replicas || outdated.clone().any(|proxy| !proxy.ready);
+    let makes_room = open_and_ready >= replicas && staying.iter().any(|proxy| proxy.waits_for_room());
+    let one_is_no_loss = makes_room || open_and_ready > replicas || outdated.clone().any(|proxy| !proxy.ready);
     if one_is_no_loss { outdated.next().into_iter().collect() } else { Vec::new() }
 }
 

@@ -36,15 +36,15 @@ pub struct Facts {
     pub empty_for: Option<Duration>,
     /// For how long the hook has waited.
     pub waited: Duration,
-    /// The pod's grace, which began when the hook was called; `None` when the caller did not say.
-    pub grace: Option<Duration>,
+    /// The pod's grace, which began when the hook was called.
+    pub grace: Duration,
 }
 
 /// Whether the pod's end is held up any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is, and is to be decided again after this time, or when something changes.
-    Wait(Option<Duration>),
+    Wait(Duration),
     /// The game may be told to stop.
     Stop(Why),
 }
@@ -73,17 +73,17 @@ impl Why {
 
 /// Decides whether the end of a pod is held up.
 pub fn decide(facts: &Facts) -> Verdict {
-    let left = facts.grace.map(|grace| grace.saturating_sub(MARGIN).saturating_sub(facts.waited));
+    let left = facts.grace.saturating_sub(MARGIN).saturating_sub(facts.waited);
     let patience = if facts.connected { EMPTY_FOR } else { Duration::ZERO };
     let until_empty = facts.empty_for.map(|empty| patience.saturating_sub(empty));
     if facts.released {
         Verdict::Stop(Why::Released)
     } else if until_empty == Some(Duration::ZERO) {
         Verdict::Stop(Why::Empty)
-    } else if left == Some(Duration::ZERO) {
+    } else if left.is_zero() {
         Verdict::Stop(Why::GraceOver)
     } else {
-        Verdict::Wait([left, until_empty].into_iter().flatten().min())
+        Verdict::Wait(until_empty.map_or(left, |until_empty| until_empty.min(left)))
     }
 }
 
@@ -103,20 +103,19 @@ mod tests {
         connected: true,
         empty_for: None,
         waited: Duration::ZERO,
-        grace: Some(Duration::from_mins(1)),
+        grace: Duration::from_mins(1),
     };
     const ALONE: Facts = Facts { connected: false, ..OCCUPIED };
 
     fn wait(seconds: u64) -> Verdict {
-        Verdict::Wait(Some(secs(seconds)))
+        Verdict::Wait(secs(seconds))
     }
 
     #[rstest]
     #[case::somebody_is_on_it(OCCUPIED, wait(55))]
     #[case::still(Facts { waited: secs(54), ..OCCUPIED }, wait(1))]
     #[case::five_seconds_are_the_game_s(Facts { waited: secs(55), ..OCCUPIED }, Verdict::Stop(Why::GraceOver))]
-    #[case::nobody_said_how_long(Facts { grace: None, waited: secs(900), ..OCCUPIED }, Verdict::Wait(None))]
-    #[case::a_grace_too_short_to_wait(Facts { grace: Some(secs(5)), ..OCCUPIED }, Verdict::Stop(Why::GraceOver))]
+    #[case::a_grace_too_short_to_wait(Facts { grace: secs(5), ..OCCUPIED }, Verdict::Stop(Why::GraceOver))]
     #[case::sealed(Facts { released: true, ..OCCUPIED }, Verdict::Stop(Why::Released))]
     #[case::sealed_says_more_than_the_time(Facts { released: true, waited: secs(60), ..OCCUPIED }, Verdict::Stop(Why::Released))]
     #[case::empty_and_somebody_may_be_on_the_way(Facts { empty_for: Some(secs(0)), ..OCCUPIED }, wait(15))]
@@ -141,10 +140,10 @@ mod tests {
             bits in any::<[bool; 2]>(),
             empty_for in prop::option::of(0_u64..40),
             waited in 0_u64..200,
-            grace in prop::option::of(0_u64..200),
+            grace in 0_u64..200,
         ) -> Facts {
             let [released, connected] = bits;
-            Facts { released, connected, empty_for: empty_for.map(secs), waited: secs(waited), grace: grace.map(secs) }
+            Facts { released, connected, empty_for: empty_for.map(secs), waited: secs(waited), grace: secs(grace) }
         }
     }
 
@@ -153,18 +152,18 @@ mod tests {
         #[test]
         fn people_keep_their_time(facts in any_facts()) {
             let held = !facts.released && facts.empty_for.is_none();
-            let left = facts.grace.is_none_or(|grace| facts.waited + MARGIN < grace);
+            let left = facts.waited + MARGIN < facts.grace;
             if held && left {
                 prop_assert!(matches!(decide(&facts), Verdict::Wait(_)));
             }
         }
 
-        /// No end is held up for ever where the grace is known: each wait ends in time.
+        /// No end is held up for ever: each wait ends in time.
         #[test]
         fn waits_end(facts in any_facts()) {
-            if let (Some(grace), Verdict::Wait(wait)) = (facts.grace, decide(&facts)) {
-                let end = wait.map(|wait| facts.waited + wait);
-                prop_assert!(end.is_some_and(|end| end > facts.waited && end + MARGIN <= grace));
+            if let Verdict::Wait(wait) = decide(&facts) {
+                let end = facts.waited + wait;
+                prop_assert!(end > facts.waited && end + MARGIN <= facts.grace);
             }
         }
     }

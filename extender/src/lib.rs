@@ -99,6 +99,7 @@ pub async fn run(args: args::Args) -> anyhow::Result<()> {
             secret: object::EXTENDER_TLS_SECRET,
             service: object::EXTENDER,
         },
+        tokens: None,
         tls: extender_server_config,
         certificate_ends: app.metrics.certificate_ends(),
         router: router(app),

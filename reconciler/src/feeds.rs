@@ -10,6 +10,7 @@ pub mod differs;
 pub mod map;
 mod wire;
 
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -49,6 +50,10 @@ pub struct Feeds {
     pub service_accounts: Feed<PartialObjectMeta<ServiceAccount>>,
     /// Policies of networks.
     pub network_policies: Feed<NetworkPolicy>,
+    /// Metadata of our own registration: its generation tells that somebody has changed what the API server calls.
+    pub validating: Feed<PartialObjectMeta<ValidatingWebhookConfiguration>>,
+    /// Likewise, of the one that stamps pods.
+    pub mutating: Feed<PartialObjectMeta<MutatingWebhookConfiguration>>,
 }
 
 /// What the hub has to be told again.
@@ -85,7 +90,7 @@ pub struct Wakes {
     pub proxy_groups: KeySender<ObjectRef<ProxyGroup>>,
     /// What to tell the hub.
     pub hub: KeySender<HubKey>,
-    /// Which namespaces the webhook covers may have changed.
+    /// Which namespaces the webhook covers, or its registration, may have changed.
     pub webhook: KeySender<()>,
 }
 
@@ -148,7 +153,7 @@ impl Feeds {
         self.health().into_iter().filter(|(_, synced)| !synced).map(|(name, _)| name).collect()
     }
 
-    fn health(&self) -> [(&'static str, bool); 12] {
+    fn health(&self) -> [(&'static str, bool); 14] {
         [
             (self.pods.name(), self.pods.synced()),
             (self.nodes.name(), self.nodes.synced()),
@@ -162,6 +167,8 @@ impl Feeds {
             (self.services.name(), self.services.synced()),
             (self.service_accounts.name(), self.service_accounts.synced()),
             (self.network_policies.name(), self.network_policies.synced()),
+            (self.validating.name(), self.validating.synced()),
+            (self.mutating.name(), self.mutating.synced()),
         ]
     }
 
@@ -180,6 +187,8 @@ impl Feeds {
             self.services.wait_synced(),
             self.service_accounts.wait_synced(),
             self.network_policies.wait_synced(),
+            self.validating.wait_synced(),
+            self.mutating.wait_synced(),
         );
     }
 
@@ -187,5 +196,10 @@ impl Feeds {
     pub fn departing(&self, pod: &PodView, drain_taints: &[String]) -> bool {
         let node = pod.spec.node_name.as_deref().and_then(|name| self.nodes.get_cluster(name));
         node.is_some_and(|node| node.is_departing(drain_taints))
+    }
+
+    /// Whether a node is gone, or Kubernetes does not hear from it. One without a name is no node.
+    pub fn down(&self, node: &str) -> bool {
+        !node.is_empty() && self.nodes.get_cluster(node).is_none_or(|node| node.is_down())
     }
 }

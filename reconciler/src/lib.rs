@@ -12,6 +12,7 @@
 
 pub mod args;
 pub mod bootstrap;
+pub mod catch_up;
 pub mod channel;
 pub mod check;
 pub mod component;
@@ -19,6 +20,7 @@ pub mod context;
 mod failure;
 pub mod feeds;
 mod finalizers;
+pub mod floor;
 pub mod hub;
 pub mod hub_feed;
 pub mod latest;
@@ -36,6 +38,8 @@ pub mod run;
 pub mod seal;
 pub mod server;
 pub mod servergroup;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod webhook_config;
 

@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use spawnery_core::loss::{Cause, Lost};
 use spawnery_runtime::controller::Observer;
 use spawnery_runtime::events::EventCounts;
 
@@ -26,11 +27,17 @@ struct ByController {
     controller: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    cause: &'static str,
+}
+
 /// Everything counted; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     reconciles: Family<Reconcile, Counter>,
     seconds: Family<ByController, Histogram, fn() -> Histogram>,
+    players_lost: Family<ByCause, Counter>,
     /// 1 while this process leads.
     pub leading: Gauge,
     /// 1 while the webhook answers the leader's probe.
@@ -55,6 +62,7 @@ impl Metrics {
         let metrics = Self {
             reconciles: Family::default(),
             seconds: Family::new_with_constructor(durations as fn() -> Histogram),
+            players_lost: Family::default(),
             leading: Gauge::default(),
             webhook_answers: Gauge::default(),
             floor_widening: durations(),
@@ -75,7 +83,7 @@ impl Metrics {
             "From the first unanswered probe to the last budget widened",
             metrics.floor_widening.clone(),
         );
-        registry.register("spawnery_orphans_removed", "Pods and Servers without a parent", metrics.orphans.clone());
+        registry.register("spawnery_orphans_removed", "Pods without a parent", metrics.orphans.clone());
         registry.register(
             "spawnery_orphans_waiting",
             "Orphans with people on them, which stay until those have left",
@@ -86,8 +94,27 @@ impl Metrics {
             "End of the agent channel's certificate since the Unix epoch",
             metrics.leaf_not_after.clone(),
         );
+        registry.register(
+            "spawnery_players_lost",
+            "Players last reported on servers that ended, or were removed, with them on",
+            metrics.players_lost.clone(),
+        );
+        // Each series is there from the start: a rate over a first loss would otherwise be none.
+        for cause in Cause::ALL {
+            metrics.players_lost.get_or_create(&ByCause { cause: cause.as_str() }).inc_by(0);
+        }
         registry.register_collector(Box::new(EventTotals(events)));
         metrics
+    }
+
+    /// Counts players who were lost.
+    pub fn lost(&self, lost: Lost) {
+        self.players_lost.get_or_create(&ByCause { cause: lost.cause.as_str() }).inc_by(lost.players.into());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn players_lost(&self, cause: Cause) -> u64 {
+        self.players_lost.get_or_create(&ByCause { cause: cause.as_str() }).get()
     }
 
     /// What controllers report their reconciles to.
@@ -123,13 +150,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reconcile_is_counted_under_its_controller_and_result() {
+    fn what_is_counted_is_counted_under_its_labels() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry, Arc::new(EventCounts::default()));
         metrics.observer()("server", "conflict", Duration::from_millis(3));
+        metrics.lost(Lost { players: 3, cause: Cause::NodeLost });
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes everything");
         assert!(text.contains(r#"spawnery_reconciles_total{controller="server",result="conflict"} 1"#), "{text}");
         assert!(text.contains("spawnery_events_dropped_total 0"), "{text}");
+        assert!(text.contains(r#"spawnery_players_lost_total{cause="NodeLost"} 3"#), "{text}");
+        assert!(text.contains(r#"spawnery_players_lost_total{cause="Deadline"} 0"#), "{text}");
     }
 }

@@ -12,13 +12,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use spawnery_api::names::label;
 use spawnery_core::floor::{Sight, Width};
 use spawnery_runtime::client::CALL;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::context::Context;
+use crate::floor;
 
 /// Pause between two probes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -103,33 +103,7 @@ async fn answers(client: &Https, uri: &Uri) -> bool {
 }
 
 async fn all_wide(ctx: &Context) {
-    while ctx.feeds.budgets.all().iter().any(|budget| is_narrow(budget)) {
+    while ctx.feeds.budgets.all().iter().any(|budget| floor::is_narrow(budget)) {
         tokio::time::sleep(WIDENED).await;
-    }
-}
-
-/// A budget of ours that covers occupied pods only.
-fn is_narrow(budget: &k8s_openapi::api::policy::v1::PodDisruptionBudget) -> bool {
-    let labels = budget
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.selector.as_ref())
-        .and_then(|selector| selector.match_labels.as_ref());
-    labels.is_some_and(|labels| labels.contains_key(label::OCCUPIED))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[rstest]
-    #[case::occupied_pods_only(json!({"spawnery.cloud/group": "g", "spawnery.cloud/occupied": "true"}), true)]
-    #[case::every_pod_of_the_group(json!({"spawnery.cloud/group": "g"}), false)]
-    fn tells_narrow_budgets_from_wide_ones(#[case] labels: Value, #[case] want: bool) {
-        let budget = json!({"spec": {"selector": {"matchLabels": labels}}});
-        assert_eq!(is_narrow(&serde_json::from_value(budget).expect("a budget")), want);
     }
 }

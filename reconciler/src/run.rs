@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! every replica: watches ─► stores, hub (warm)      health, metrics
-//! the leader:    label ─► certificates ─► hub.lead ─► agent channel, controllers, probe, registration, sweep
-//! the end:       SIGTERM ─► controllers finish ─► lease released ─► exit
+//! the leader:    label ─► certificates ─► pods as of now ─► hub.lead ─► agent channel, controllers, probe, registration, …
+//! the end:       SIGTERM ─► controllers finish ─► budgets widened ─► lease released ─► exit
 //! ```
 
 use std::collections::BTreeSet;
@@ -37,7 +37,8 @@ use crate::hub::{Hub, HubConfig};
 use crate::metrics::Metrics;
 use crate::tls::Certificates;
 use crate::{
-    check, component, hub_feed, network, orphans, probe, proxygroup, registered, server, servergroup, webhook_config,
+    catch_up, check, component, floor, hub_feed, network, orphans, probe, proxygroup, registered, server, servergroup,
+    webhook_config,
 };
 
 /// How long the release of the lease may take.
@@ -65,10 +66,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let release = CancellationToken::new();
     let holding = term.map(|term| hold(term, release.clone(), supervisor.clone()));
-    if let Err(error) = replica.lead(&args, leadership, &supervisor).await {
+    let led = replica.lead(&args, leadership, &supervisor).await;
+    let ctx = led.unwrap_or_else(|error| {
         supervisor.fail(error);
-    }
+        None
+    });
     let ended = supervisor.join(args.shutdown_grace).await;
+    if let Some(ctx) = ctx {
+        floor::leave_behind(&ctx).await;
+    }
     // Only now: while anything of ours might still act, nobody else may lead.
     release.cancel();
     if let Some(holding) = holding {
@@ -150,11 +156,17 @@ impl Replica {
         (term.leadership(), Some(term))
     }
 
-    /// Starts what only the leader does.
-    async fn lead(self, args: &Args, leadership: Leadership, supervisor: &Supervisor) -> anyhow::Result<()> {
+    /// Starts what only the leader does. `None` when it was told to end before any of that had begun.
+    async fn lead(
+        self,
+        args: &Args,
+        leadership: Leadership,
+        supervisor: &Supervisor,
+    ) -> anyhow::Result<Option<Arc<Context>>> {
         self.metrics.leading.set(1);
         let (width, width_seen) = watch::channel(Width::Unsealed);
         let (ca, ca_seen) = watch::channel(None);
+        let (token, token_seen) = watch::channel(None);
         let (watched, watched_seen) = watch::channel(Arc::new(BTreeSet::new()));
         let certificates = Certificates::new(
             self.clients.api.clone(),
@@ -162,6 +174,7 @@ impl Replica {
             self.clock,
             leadership.clone(),
             ca,
+            token,
             self.metrics.clone(),
         );
         let ctx = Arc::new(Context {
@@ -182,11 +195,15 @@ impl Replica {
         let stopping = supervisor.stopping();
         tokio::select! {
             () = component::take(&ctx) => {}
-            () = stopping.cancelled() => return Ok(()),
+            () = stopping.cancelled() => return Ok(None),
         }
         tokio::select! {
             () = certificates.first() => {}
-            () = stopping.cancelled() => return Ok(()),
+            () = stopping.cancelled() => return Ok(None),
+        }
+        tokio::select! {
+            () = catch_up::pods(&ctx) => {}
+            () = stopping.cancelled() => return Ok(None),
         }
         begin(&ctx, supervisor);
         serve_agents(&ctx, args, &certificates, self.channel_metrics, supervisor)?;
@@ -194,7 +211,7 @@ impl Replica {
         supervisor.spawn_until_stopped("certificates", certificates.run());
         supervisor.spawn_until_stopped("webhook probe", probe::run(Arc::clone(&ctx), width));
         let queues = self.queues;
-        let registration = webhook_config::run(Arc::clone(&ctx), queues.webhook, watched);
+        let registration = webhook_config::run(Arc::clone(&ctx), queues.webhook, token_seen, watched);
         supervisor.spawn_until_stopped("webhook registration", registration);
         supervisor.spawn_until_stopped("orphan sweep", orphans::run(Arc::clone(&ctx)));
 
@@ -203,8 +220,8 @@ impl Replica {
         supervisor.spawn("server controller", server::run(Arc::clone(&ctx), queues.servers, stop.clone()));
         supervisor
             .spawn("servergroup controller", servergroup::run(Arc::clone(&ctx), queues.server_groups, stop.clone()));
-        supervisor.spawn("proxygroup controller", proxygroup::run(ctx, queues.proxy_groups, stop));
-        Ok(())
+        supervisor.spawn("proxygroup controller", proxygroup::run(Arc::clone(&ctx), queues.proxy_groups, stop));
+        Ok(Some(ctx))
     }
 }
 

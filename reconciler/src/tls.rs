@@ -3,9 +3,12 @@
 //! ```text
 //! Secret spawnery-agent-tls (CA, agent leaf) ─► ServingCert of the agent channel
 //!        │ signs                             └► CA bundle ─► game namespaces, webhook configurations, probe
-//!        ├► Secret spawnery-webhook-tls (leaf alone) ─► webhook replicas follow it by their own watch
+//!        ├► Secret spawnery-webhook-tls (leaf alone, eviction token) ─► webhook replicas follow it by their own watch
 //!        └► Secret spawnery-extender-tls (leaf alone) ─► extender replicas do the same
 //! ```
+//!
+//! The token ends the path under which the webhook is registered for evictions: by it a replica tells the API server from
+//! everybody else. It outlives leaves and CAs, and is made anew only where there is none that can be read.
 //!
 //! Every write is a compare-and-set: two leaders, or a person with kubectl, never leave a key without its certificate.
 
@@ -13,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -23,6 +27,7 @@ use spawnery_certs::bundle::{CA_CERT, Stored, TLS_CERT, TLS_KEY};
 use spawnery_certs::check::check_pair;
 use spawnery_certs::issue::{Authority, IssueError, Pair, extender_names, operator_names, webhook_names};
 use spawnery_certs::serve::{ServeError, ServingCert};
+use spawnery_certs::token::EvictionToken;
 use spawnery_core::rotation::Rotation;
 use spawnery_runtime::client::{CALL, CallError, deadline};
 use spawnery_runtime::clock::Clock;
@@ -33,8 +38,9 @@ use crate::args::Config;
 use crate::metrics::Metrics;
 use crate::owner;
 
-/// How often certificates are looked at while all is well; upstream's.
-const IDLE: Duration = Duration::from_hours(1);
+/// How often the Secrets are looked at while all is well. Not for the certificates' sake, for which upstream's hour would
+/// do: a Secret that somebody deleted or changed keeps replicas that start from being ready.
+const IDLE: Duration = Duration::from_mins(1);
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -72,12 +78,13 @@ pub struct Certificates {
     namespace: String,
     secrets: Api<Secret>,
     agent_names: Vec<String>,
-    /// Secrets with a leaf alone, and the names in it.
-    leaves: [(&'static str, Vec<String>); 2],
+    webhook_names: Vec<String>,
+    extender_names: Vec<String>,
     clock: Clock,
     leadership: Leadership,
     serving: Arc<ServingCert>,
     ca: watch::Sender<Option<Arc<str>>>,
+    token: watch::Sender<Option<EvictionToken>>,
     metrics: Metrics,
 }
 
@@ -88,13 +95,14 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Nothing is read or written yet. `ca` is where the bundle is published.
+    /// Nothing is read or written yet. `ca` is where the bundle is published, `token` where the eviction token is.
     pub fn new(
         client: kube::Client,
         config: &Config,
         clock: Clock,
         leadership: Leadership,
         ca: watch::Sender<Option<Arc<str>>>,
+        token: watch::Sender<Option<EvictionToken>>,
         metrics: Metrics,
     ) -> Self {
         let namespace = &config.operator_namespace;
@@ -106,14 +114,13 @@ impl Certificates {
             client,
             namespace: namespace.clone(),
             agent_names: operator_names(namespace),
-            leaves: [
-                (object::WEBHOOK_TLS_SECRET, webhook_names),
-                (object::EXTENDER_TLS_SECRET, extender_names(namespace)),
-            ],
+            webhook_names,
+            extender_names: extender_names(namespace),
             clock,
             leadership,
             serving: ServingCert::empty(),
             ca,
+            token,
             metrics,
         }
     }
@@ -158,17 +165,11 @@ impl Certificates {
         if let Some(end) = self.serving.not_after() {
             self.metrics.leaf_not_after.set(end.as_second());
         }
-        for (name, names) in &self.leaves {
-            self.leaf(ca, name, names).await?;
-        }
-        let bundle: Arc<str> = ca.cert_pem().into();
-        self.ca.send_if_modified(|current| {
-            let changed = current.as_deref() != Some(&*bundle);
-            if changed {
-                *current = Some(bundle);
-            }
-            changed
-        });
+        let token = self.webhook(ca).await?;
+        self.extender(ca).await?;
+        // Before the bundle, which is what the registration waits for.
+        publish(&self.token, token);
+        publish(&self.ca, ca.cert_pem().into());
         Ok(())
     }
 
@@ -190,24 +191,37 @@ impl Certificates {
         Ok(renewed)
     }
 
-    async fn leaf(&self, ca: &Authority, name: &'static str, names: &[String]) -> Result<(), TlsError> {
+    /// The webhook's leaf, and the token by which it knows the API server.
+    async fn webhook(&self, ca: &Authority) -> Result<EvictionToken, TlsError> {
+        let name = object::WEBHOOK_TLS_SECRET;
         let found = self.get(name).await?;
         let held = data(found.as_ref());
-        let now = self.clock.wall();
-        let text = |key: &str| held.get(key).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-        let pair = text(TLS_CERT).zip(text(TLS_KEY)).map(|(cert_pem, key_pem)| Pair { cert_pem, key_pem });
-        let sound = pair.is_some_and(|pair| {
-            let checked = check_pair(&pair, ca.cert_pem(), names, now);
-            checked.is_ok_and(|validity| !validity.renewal_due(now))
-        });
-        if sound && text(CA_CERT).as_deref() == Some(ca.cert_pem()) {
+        let (token, fresh) = due_webhook(&held, ca, &self.webhook_names, self.clock.wall())?;
+        self.renew(name, found, fresh).await?;
+        Ok(token)
+    }
+
+    /// The extender's leaf.
+    async fn extender(&self, ca: &Authority) -> Result<(), TlsError> {
+        let name = object::EXTENDER_TLS_SECRET;
+        let found = self.get(name).await?;
+        let fresh = due_leaf(&data(found.as_ref()), ca, &self.extender_names, self.clock.wall())?;
+        self.renew(name, found, fresh).await
+    }
+
+    /// Writes what has to be written, if anything has.
+    async fn renew(
+        &self,
+        name: &'static str,
+        found: Option<Secret>,
+        fresh: BTreeMap<String, Vec<u8>>,
+    ) -> Result<(), TlsError> {
+        if fresh.is_empty() {
             return Ok(());
         }
-        let pair = ca.leaf(now, names)?;
-        let fresh = [(CA_CERT, ca.cert_pem()), (TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)];
-        let fresh = fresh.map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec()));
-        self.put(name, found, fresh.into()).await?;
-        tracing::info!(secret = name, "issued a certificate");
+        let entries: Vec<String> = fresh.keys().cloned().collect();
+        self.put(name, found, fresh).await?;
+        tracing::info!(secret = name, entries = entries.join(", "), "brought a Secret up to date");
         Ok(())
     }
 
@@ -251,6 +265,55 @@ impl Certificates {
     }
 }
 
+/// Tells those who follow, where it is news.
+fn publish<T: PartialEq>(channel: &watch::Sender<Option<T>>, value: T) {
+    channel.send_if_modified(|current| {
+        let changed = current.as_ref() != Some(&value);
+        if changed {
+            *current = Some(value);
+        }
+        changed
+    });
+}
+
+/// The entries of a Secret with a leaf alone that have to be written; none while the leaf is sound.
+fn due_leaf(
+    held: &BTreeMap<String, Vec<u8>>,
+    ca: &Authority,
+    names: &[String],
+    now: Timestamp,
+) -> Result<BTreeMap<String, Vec<u8>>, IssueError> {
+    let text = |key: &str| held.get(key).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
+    let pair = text(TLS_CERT).zip(text(TLS_KEY)).map(|(cert_pem, key_pem)| Pair { cert_pem, key_pem });
+    let sound = pair.is_some_and(|pair| {
+        let checked = check_pair(&pair, ca.cert_pem(), names, now);
+        checked.is_ok_and(|validity| !validity.renewal_due(now))
+    });
+    if sound && text(CA_CERT).as_deref() == Some(ca.cert_pem()) {
+        return Ok(BTreeMap::new());
+    }
+    let pair = ca.leaf(now, names)?;
+    let fresh = [(CA_CERT, ca.cert_pem()), (TLS_CERT, &*pair.cert_pem), (TLS_KEY, &*pair.key_pem)];
+    Ok(fresh.map(|(key, pem)| (key.to_owned(), pem.as_bytes().to_vec())).into())
+}
+
+/// The token of the webhook's Secret, the one that is held or a new one, and the entries that have to be written.
+fn due_webhook(
+    held: &BTreeMap<String, Vec<u8>>,
+    ca: &Authority,
+    names: &[String],
+    now: Timestamp,
+) -> Result<(EvictionToken, BTreeMap<String, Vec<u8>>), IssueError> {
+    let mut fresh = due_leaf(held, ca, names, now)?;
+    let key = object::EVICTION_TOKEN_KEY;
+    if let Some(token) = held.get(key).and_then(|stored| EvictionToken::parse(stored)) {
+        return Ok((token, fresh));
+    }
+    let token = EvictionToken::generate()?;
+    fresh.insert(key.to_owned(), token.reveal().as_bytes().to_vec());
+    Ok((token, fresh))
+}
+
 fn data(secret: Option<&Secret>) -> BTreeMap<String, Vec<u8>> {
     let data = secret.and_then(|secret| secret.data.clone()).unwrap_or_default();
     data.into_iter().map(|(key, value)| (key, value.0)).collect()
@@ -280,5 +343,52 @@ mod tests {
     #[case::empty("https://", None)]
     fn finds_the_host_that_is_asked_for(#[case] url: &str, #[case] want: Option<&str>) {
         assert_eq!(host(url), want);
+    }
+
+    type Data = BTreeMap<String, Vec<u8>>;
+
+    fn later(days: i64) -> Timestamp {
+        let begin: Timestamp = "2026-11-29T12:00:00Z".parse().expect("a timestamp");
+        begin.checked_add(jiff::SignedDuration::from_hours(days * 24)).expect("within range")
+    }
+
+    /// What stands in the webhook's Secret after the leader has looked at it, what of it was new, and the token.
+    fn looked_at(held: &Data, ca: &Authority, now: Timestamp) -> (Data, Vec<String>, EvictionToken) {
+        let (token, fresh) = due_webhook(held, ca, &webhook_names("ops"), now).expect("issued");
+        let keys = fresh.keys().cloned().collect();
+        (held.clone().into_iter().chain(fresh).collect(), keys, token)
+    }
+
+    #[test]
+    fn the_token_outlives_leaves_and_authorities() {
+        let (ca, other) = (Authority::generate(later(0)).expect("a CA"), Authority::generate(later(0)).expect("a CA"));
+        let (held, new, token) = looked_at(&Data::new(), &ca, later(0));
+        assert_eq!(new, [CA_CERT, object::EVICTION_TOKEN_KEY, TLS_CERT, TLS_KEY]);
+        for (ca, days, want) in [
+            (&ca, 1, &[] as &[&str]),
+            (&ca, 61, &[CA_CERT, TLS_CERT, TLS_KEY]),
+            (&other, 1, &[CA_CERT, TLS_CERT, TLS_KEY]),
+        ] {
+            let (after, new, kept) = looked_at(&held, ca, later(days));
+            assert_eq!(new, want, "after {days} days");
+            assert_eq!(kept, token, "after {days} days");
+            assert_eq!(after.get(object::EVICTION_TOKEN_KEY), held.get(object::EVICTION_TOKEN_KEY));
+        }
+    }
+
+    #[rstest]
+    #[case::deleted(None)]
+    #[case::emptied(Some(""))]
+    #[case::cut_off(Some("0123456789abcdef"))]
+    #[case::of_another_kind(Some("/etc/passwd"))]
+    fn a_token_that_cannot_be_read_is_made_anew_and_nothing_else(#[case] stored: Option<&str>) {
+        let ca = Authority::generate(later(0)).expect("a CA");
+        let (mut held, _, before) = looked_at(&Data::new(), &ca, later(0));
+        held.remove(object::EVICTION_TOKEN_KEY);
+        held.extend(stored.map(|stored| (object::EVICTION_TOKEN_KEY.to_owned(), stored.as_bytes().to_vec())));
+        let (after, new, token) = looked_at(&held, &ca, later(1));
+        assert_eq!(new, [object::EVICTION_TOKEN_KEY]);
+        assert_ne!(token, before);
+        assert_eq!(looked_at(&after, &ca, later(1)).2, token, "what was written is what is registered");
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! The leader does it, not the chart: once there is a CA and the webhook has answered, never before, so that a fresh
 //! install cannot lock itself out. Which namespaces count is written before the first pod is made there
-//! ([`crate::bootstrap`] waits for it). Our `ClusterRole` owns the registration, so uninstalling collects it.
+//! ([`crate::bootstrap`] waits for it). Our `ClusterRole` owns the registration, so uninstalling collects it. When somebody
+//! else changes or deletes it, it is written again.
 
 pub mod build;
+mod held;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use spawnery_api::names::{manager, object};
+use spawnery_certs::EvictionToken;
 use spawnery_core::floor::Width;
 use spawnery_runtime::client::CallError;
 use spawnery_runtime::keys::KeyStream;
@@ -24,8 +27,9 @@ use tokio::sync::watch;
 
 use crate::context::Context;
 use build::{Registration, Target};
+use held::{Held, Written};
 
-/// Safety net: the registration is written again this often, in case somebody changed it.
+/// Safety net: the registration is written again this often, in case somebody changed what is not watched.
 const RESYNC: Duration = Duration::from_mins(5);
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,10 +43,11 @@ const OWNER_KNOWN_FOR: Duration = Duration::from_mins(1);
 pub async fn run(
     ctx: Arc<Context>,
     mut wakes: KeyStream<()>,
+    mut token: watch::Receiver<Option<EvictionToken>>,
     watched: watch::Sender<Arc<BTreeSet<String>>>,
 ) -> anyhow::Result<()> {
     let (mut ca, mut width) = (ctx.ca.clone(), ctx.width.clone());
-    let mut written: Option<Registration> = None;
+    let mut written: Option<Written> = None;
     let mut owner = Owner::default();
     let mut resync = ctx.now() + RESYNC;
     loop {
@@ -51,20 +56,26 @@ pub async fn run(
             (written, owner) = (None, Owner::default());
             resync = ctx.now() + RESYNC;
         }
-        let pause = match desired(&ctx, written.is_some(), &mut owner).await {
-            Ok(Some(wanted)) if written.as_ref() == Some(&wanted) => RESYNC,
-            Ok(Some(wanted)) => match apply(&ctx, &wanted).await {
-                Ok(()) => {
-                    tracing::info!(namespaces = wanted.namespaces.len(), "registered the webhook");
-                    watched.send_replace(Arc::new(wanted.namespaces.clone()));
-                    written = Some(wanted);
-                    RESYNC
+        let known = token.borrow_and_update().clone();
+        let pause = match desired(&ctx, known.as_ref(), written.is_some(), &mut owner).await {
+            Ok(Some(wanted)) => {
+                let wait = written.as_ref().map(|written| written.due(&wanted, &seen(&ctx), ctx.now()));
+                match wait {
+                    Some(wait) if !wait.is_zero() => wait,
+                    _ => match apply(&ctx, &wanted).await {
+                        Ok(held) => {
+                            tracing::info!(namespaces = wanted.namespaces.len(), "registered the webhook");
+                            watched.send_replace(Arc::new(wanted.namespaces.clone()));
+                            written = Some(Written { registration: wanted, held, at: ctx.now() });
+                            RESYNC
+                        }
+                        Err(error) => {
+                            owner = Owner::default();
+                            failed(&error)
+                        }
+                    },
                 }
-                Err(error) => {
-                    owner = Owner::default();
-                    failed(&error)
-                }
-            },
+            }
             Ok(None) => RESYNC,
             Err(error) => failed(&error),
         };
@@ -72,6 +83,7 @@ pub async fn run(
         tokio::select! {
             _ = wakes.next() => {}
             _ = ca.changed() => {}
+            _ = token.changed() => {}
             _ = width.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -83,9 +95,14 @@ fn failed(error: &CallError) -> Duration {
     RETRY
 }
 
-/// `None` while it is too early: no CA, or no webhook that ever answered.
-async fn desired(ctx: &Context, registered: bool, owner: &mut Owner) -> Result<Option<Registration>, CallError> {
-    let Some(ca_bundle) = ctx.ca.borrow().clone() else {
+/// `None` while it is too early: no CA, no token, or no webhook that ever answered.
+async fn desired(
+    ctx: &Context,
+    token: Option<&EvictionToken>,
+    registered: bool,
+    owner: &mut Owner,
+) -> Result<Option<Registration>, CallError> {
+    let Some((ca_bundle, token)) = ctx.ca.borrow().clone().zip(token.cloned()) else {
         return Ok(None);
     };
     if !registered && ctx.width() == Width::Unsealed && !exists(ctx).await? {
@@ -98,6 +115,7 @@ async fn desired(ctx: &Context, registered: bool, owner: &mut Owner) -> Result<O
     let operator_namespace = ctx.config.operator_namespace.clone();
     Ok(Some(Registration {
         ca_bundle,
+        token,
         target,
         namespaces: namespaces(ctx),
         owner: owner.get(ctx.now(), || role(ctx)).await?,
@@ -157,14 +175,21 @@ async fn role(ctx: &Context) -> Result<Option<OwnerReference>, CallError> {
     }))
 }
 
-async fn apply(ctx: &Context, wanted: &Registration) -> Result<(), CallError> {
+/// What our watches show of the validating registration and of the mutating one.
+fn seen(ctx: &Context) -> [Option<Held>; 2] {
+    let name = object::WEBHOOK_CONFIGURATION;
+    let (validating, mutating) = (ctx.feeds.validating.get_cluster(name), ctx.feeds.mutating.get_cluster(name));
+    [validating.map(|object| Held::of(&object.metadata)), mutating.map(|object| Held::of(&object.metadata))]
+}
+
+async fn apply(ctx: &Context, wanted: &Registration) -> Result<[Held; 2], CallError> {
     let params = PatchParams::apply(manager::WEBHOOK_CONFIG).force();
     let name = object::WEBHOOK_CONFIGURATION;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted)))).await?;
+    let mutating = ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted)))).await?;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted)))).await?;
-    Ok(())
+    let validating = ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted)))).await?;
+    Ok([Held::of(&validating.metadata), Held::of(&mutating.metadata)])
 }
 
 #[cfg(test)]

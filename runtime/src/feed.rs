@@ -97,13 +97,13 @@ impl Health {
 impl<K: Fed> Feed<K> {
     /// Starts the description of a feed of `api`'s objects; `name` is for logs and readiness.
     pub fn builder(name: &'static str, api: Api<K>) -> FeedBuilder<K> {
-        FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
+        FeedBuilder { name, api, selector: Selector::default(), slim: None, taps: Vec::new() }
     }
 
     /// As [`Feed::builder`] for kinds whose schema lets objects pass that we cannot read: one of those is left out, with
     /// a warning, where it would otherwise stop the whole list. Decoding costs about twice as much.
     pub fn guarded(name: &'static str, api: Api<DeserializeGuard<K>>) -> FeedBuilder<K, DeserializeGuard<K>> {
-        FeedBuilder { name, api, labels: None, slim: None, taps: Vec::new() }
+        FeedBuilder { name, api, selector: Selector::default(), slim: None, taps: Vec::new() }
     }
 
     /// A feed that shows these objects and never changes.
@@ -170,11 +170,18 @@ impl<K: Fed> Feed<K> {
     }
 }
 
+/// Which objects are fed; everything that the API server has, unless something is said.
+#[derive(Debug, Clone, Default)]
+struct Selector {
+    labels: Option<String>,
+    fields: Option<String>,
+}
+
 /// A feed that is being described.
 pub struct FeedBuilder<K: Fed, G = K> {
     name: &'static str,
     api: Api<G>,
-    labels: Option<String>,
+    selector: Selector,
     slim: Option<Slim<K>>,
     taps: Vec<Tap<K>>,
 }
@@ -189,7 +196,14 @@ impl<K: Fed, G: Wire<K>> FeedBuilder<K, G> {
     /// Only objects that this label selector matches.
     #[must_use]
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
+        self.selector.labels = Some(selector.into());
+        self
+    }
+
+    /// Only the object of this name: a right on that alone is enough.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.selector.fields = Some(format!("metadata.name={name}"));
         self
     }
 
@@ -247,6 +261,6 @@ impl<K: Fed, G: Wire<K>> FeedBuilder<K, G> {
         let mirror = Mirror::new(self.slim, self.taps);
         let health = Arc::new(Health { last_heard: Mutex::new(None), synced: tokio::sync::watch::Sender::new(false) });
         let feed = Feed { name: self.name, store: mirror.store(), health: Arc::clone(&health) };
-        (feed, FeedTask::new(self.name, self.api, self.labels, mirror, health, clock))
+        (feed, FeedTask::new(self.name, self.api, self.selector, mirror, health, clock))
     }
 }

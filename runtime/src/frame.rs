@@ -15,8 +15,8 @@ use axum::Router;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
-use spawnery_certs::ServingCert;
 use spawnery_certs::serve::ServeError;
+use spawnery_certs::{EvictionTokens, ServingCert};
 
 use crate::args::{AdminArgs, ClientArgs, ShutdownArgs};
 use crate::client::{self, Clients};
@@ -50,6 +50,8 @@ pub struct Front<'a> {
     pub address: SocketAddr,
     /// Whose certificate is served.
     pub owner: Owner<'a>,
+    /// Kept as the Secret says, where there are any.
+    pub tokens: Option<Arc<EvictionTokens>>,
     /// Which protocols are spoken.
     pub tls: fn(Arc<ServingCert>) -> Result<ServerConfig, ServeError>,
     /// Shows when the certificate ends, in seconds since 1970; 0 before there is one.
@@ -83,8 +85,11 @@ impl Frame {
         let Self { clock, supervisor, clients, registry, readiness, shutdown } = self;
         let serving = ServingCert::empty();
         let follow = Arc::clone(&serving);
-        let certificate =
+        let mut certificate =
             CertificateTask::new(clients.api, front.owner, follow, front.certificate_ends, &readiness, clock);
+        if let Some(tokens) = front.tokens {
+            certificate = certificate.with_tokens(tokens, &readiness);
+        }
         supervisor.spawn_until_stopped("certificate", certificate.run());
         admin::serve(admin, readiness, registry, &supervisor)?;
 

@@ -8,12 +8,17 @@ use serde_json::json;
 use spawnery_api::v1alpha1::{Server, ServerGroup};
 use spawnery_tests::{
     eventually,
-    runner::Role,
+    runner::{Role, RunningPod},
     stack::{Arena, Crowd, GATEWAY, LOBBY, SmallNetwork, StackOptions},
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// A leader that ends as asked gives its lease back; agents are back within 16 s.
+const TAKEN_OVER: Duration = Duration::from_mins(1);
 /// The grace of a server, as its group has it by default.
 const GRACE: Duration = Duration::from_mins(1);
 
@@ -64,7 +69,83 @@ async fn players_are_moved_before_the_game_is_told_to_stop() -> Result<()> {
         let on = crowd.by_server();
         ensure!(on.values().sum::<usize>() == 4 && !on.contains_key(&server), "{on:?}");
         arena.network().wait_ready(arena.stack(), arena.namespace()).await?;
-        crowd.ensure_unharmed()
+        crowd.ensure_unharmed()?;
+        // Whoever was moved is not lost.
+        ensure!(arena.losses().await?.is_empty(), "{:?}", arena.losses().await?);
+        arena.wait_told(0).await?;
+        crashes_are_counted_once(&arena, &crowd).await
+    })
+    .await
+}
+
+/// Games that end with people on them: told by a leader that sees it, and by one that was not there.
+async fn crashes_are_counted_once(arena: &Arena, crowd: &Crowd) -> Result<()> {
+    let reconciler = arena.stack().reconciler(0)?;
+    // Else there is nowhere for a proxy to bring them.
+    settled(arena, crowd).await?;
+    let (server, there) = shown(arena, crowd).await?;
+    running(arena, &server)?.restart().await?;
+    arena.wait_lost("GameEnded", there).await?;
+    let told = arena.wait_told(1).await?;
+    let (first, node) = (told.first().context("told above")?, arena.node_of(&server).await?);
+    let says = |part: &str| first.note.contains(part);
+    ensure!(first.server == server && says(&format!("{there} players")) && says(&node), "{first:?}");
+    // A proxy has found them another lobby: they are on, and were lost by their server all the same.
+    settled(arena, crowd).await?;
+
+    // Another leader knows that these are counted.
+    reconciler.stop().await?;
+    reconciler.start()?;
+    looked(arena).await?;
+    settled(arena, crowd).await?;
+    ensure!(arena.losses().await?.is_empty(), "{:?}", arena.losses().await?);
+    arena.wait_told(1).await?;
+
+    // And that those are not who played on a game that ended while nobody led.
+    let (server, there) = shown(arena, crowd).await?;
+    reconciler.stop().await?;
+    running(arena, &server)?.restart().await?;
+    reconciler.start()?;
+    arena.wait_lost("GameEnded", there).await?;
+    arena.wait_told(2).await.map(drop)
+}
+
+fn running(arena: &Arena, pod: &str) -> Result<Arc<RunningPod>> {
+    arena.stack().runner().pod(arena.namespace(), pod).context("it is not run")
+}
+
+/// The fullest lobby and how many are on it, once its status says so.
+async fn shown(arena: &Arena, crowd: &Crowd) -> Result<(String, usize)> {
+    let server = crowd.fullest()?;
+    let there = crowd.by_server().get(&server).copied().context("nobody is on it")?;
+    eventually(LIMIT, "the count in its status", || async {
+        let players = arena.servers().get(&server).await?.status.map_or(0, |status| status.players);
+        ensure!(usize::try_from(players)? == there, "it says {players} of {there}");
+        Ok(())
+    })
+    .await?;
+    Ok((server, there))
+}
+
+/// Waits until somebody leads who has looked at both lobbies.
+async fn looked(arena: &Arena) -> Result<()> {
+    eventually(TAKEN_OVER, "a leader's looks at Servers", || async {
+        let metrics = arena.leader().await?.metrics().await?;
+        let looks = metrics.lines().filter(|line| line.starts_with("spawnery_reconciles_total{controller=\"server\""));
+        let looks: u64 = looks.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+        ensure!(looks > 4, "{looks} looks");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until both lobbies take players and all four play.
+async fn settled(arena: &Arena, crowd: &Crowd) -> Result<()> {
+    eventually(TAKEN_OVER, "everybody to play", || async {
+        let (registered, on) = (arena.registered().await?, crowd.by_server());
+        ensure!(registered.len() == 2 && on.values().sum::<usize>() == 4, "{registered:?}, {on:?}");
+        ensure!(on.keys().all(|server| registered.contains(server)), "{registered:?}, {on:?}");
+        Ok(())
     })
     .await
 }
@@ -80,7 +161,9 @@ async fn without_the_hook_they_are_lost() -> Result<()> {
             ensure!(crowd.harmed().len() == there, "harmed: {:?}, on {:?}", crowd.harmed(), crowd.by_server());
             Ok(())
         })
-        .await
+        .await?;
+        arena.wait_lost("PodDeleted", there).await?;
+        arena.wait_told(1).await.map(drop)
     })
     .await
 }
@@ -168,7 +251,8 @@ async fn a_grace_that_ends_ends_the_wait_and_is_told() -> Result<()> {
         let events = ["get", "events", "-n", arena.namespace(), "-o", "json"];
         let told = arena.stack().cluster().kubectl(events).await?.stdout()?;
         ensure!(told.contains("DrainTimeout") && told.contains("Deadline"), "nobody says why they were lost");
-        Ok(())
+        arena.wait_lost("PodDeleted", 2).await?;
+        arena.wait_told(1).await.map(drop)
     })
     .await
 }

@@ -9,7 +9,7 @@ use spawnery_api::names::label;
 use spawnery_tests::{
     Output, eventually,
     runner::Role,
-    stack::{Arena, Evicted, LOBBY, SmallNetwork, StackOptions, refusals, wait_refusals},
+    stack::{Arena, Crowd, Evicted, LOBBY, SmallNetwork, StackOptions, refusals, wait_refusals},
 };
 use std::{
     collections::BTreeMap,
@@ -237,7 +237,56 @@ async fn without_a_reconciler_everything_is_still_refused() -> Result<()> {
         arena.stack().reconciler(0)?.start()?;
         let status = drain.wait(Duration::from_mins(1)).await?;
         ensure!(status.success(), "{status}\n{}", drain.tail(20));
-        crowd.ensure_unharmed()
+        crowd.ensure_unharmed()?;
+        what_an_orderly_end_leaves_behind_holds_without_anybody(&arena).await?;
+        what_a_crash_of_everything_leaves_behind_does_not(&arena).await
+    })
+    .await
+}
+
+/// Somebody joins a lobby that was empty when the leader ended, so that nobody has labelled it since; then the lobby is
+/// evicted.
+async fn evict_after_a_join_that_nobody_saw(arena: &Arena) -> Result<(Crowd, Evicted)> {
+    let mut crowd = Crowd::new();
+    crowd.join(arena.stack().runner(), arena.namespace(), 2).await?;
+    let server = crowd.fullest()?;
+    ensure!(!arena.is_occupied(&server).await?, "who has labelled it?");
+    let answer = arena.evict(&server).await?;
+    Ok((crowd, answer))
+}
+
+/// Everything runs, the budgets are narrow, and the only lobby is known to be empty.
+async fn all_is_quiet(arena: &Arena) -> Result<()> {
+    let network = arena.network();
+    arena.start(&network).await?;
+    let lobbies = arena.registered().await?;
+    arena.wait_occupied(lobbies.first().context("no lobby is open")?, false).await
+}
+
+async fn what_an_orderly_end_leaves_behind_holds_without_anybody(arena: &Arena) -> Result<()> {
+    all_is_quiet(arena).await?;
+    let begin = Instant::now();
+    arena.stack().reconciler(0)?.stop().await?;
+    println!("the leader ended within {:.2} s", begin.elapsed().as_secs_f64());
+    arena.stack().webhook(0)?.stop().await?;
+    let (crowd, answer) = evict_after_a_join_that_nobody_saw(arena).await?;
+    ensure!(matches!(&answer, Evicted::Later(message) if message.contains(BUDGET)), "{answer:?}");
+    crowd.ensure_unharmed()?;
+    crowd.leave(&crowd.fullest()?).await?;
+    arena.stack().reconciler(0)?.start()?;
+    arena.stack().webhook(0)?.start()
+}
+
+/// The control, and a limit that docs/install.md names: whoever is killed widens nothing.
+async fn what_a_crash_of_everything_leaves_behind_does_not(arena: &Arena) -> Result<()> {
+    all_is_quiet(arena).await?;
+    arena.stack().reconciler(0)?.kill().await?;
+    arena.stack().webhook(0)?.kill().await?;
+    let (crowd, answer) = evict_after_a_join_that_nobody_saw(arena).await?;
+    ensure!(answer == Evicted::Yes, "{answer:?}");
+    eventually(LIMIT, "the players to notice", || async {
+        ensure!(crowd.harmed().len() == 2, "harmed: {:?}", crowd.harmed());
+        Ok(())
     })
     .await
 }

@@ -14,7 +14,7 @@ use spawnery_api::{
 use spawnery_tests::{
     cluster::audit::Requests,
     eventually,
-    stack::{Arena, LOBBY, SmallNetwork, StackOptions, Vigil, What},
+    stack::{Arena, GATEWAY, LOBBY, SmallNetwork, StackOptions, Vigil, What},
 };
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::sleep;
@@ -26,6 +26,10 @@ const COLLECTED_LIMIT: Duration = Duration::from_mins(2);
 const SETTLED: Duration = Duration::from_millis(1500);
 /// Long enough for ten resyncs of upstream.
 const IDLE: Duration = Duration::from_secs(20);
+/// How often a leader looks for orphans where a test waits for it.
+const SWEEPS: &str = "--orphan-interval=1s";
+/// Long enough for two looks, and for a door to show.
+const SWEPT: Duration = Duration::from_secs(5);
 /// The shortest deadline; players must outlive it where its clock stands still.
 const DEADLINE_SECONDS: u64 = 3;
 
@@ -135,14 +139,33 @@ async fn an_edit_of_the_image_replaces_servers_as_players_leave_and_an_edit_of_t
             Ok(())
         })
         .await?;
+        a_drain_moves_who_stayed_on_a_retiring_server(&arena).await?;
         crowd.ensure_unharmed()
     })
     .await
 }
 
+/// Whose players may stay for as long as they like, until somebody wants its node.
+async fn a_drain_moves_who_stayed_on_a_retiring_server(arena: &Arena) -> Result<()> {
+    let (crowd, old, node) = arena.players(2).await?;
+    edit(arena, json!({ "image": "example.test/lobby:3", "drain": { "moveAfterSeconds": 0 } })).await?;
+    wait_server(arena, &old, "the occupied lobby to retire", |server| {
+        draining_reason(server).as_deref() == Some("Retiring")
+    })
+    .await?;
+    ensure!(crowd.by_server().get(&old) == Some(&2), "its players may stay");
+    let drain = arena.drain(&node)?;
+    let status = drain.wait(LIMIT).await?;
+    ensure!(status.success(), "{status}\n{}", drain.tail(20));
+    let on = crowd.by_server();
+    ensure!(on.values().sum::<usize>() == 2 && !on.contains_key(&old), "{on:?}");
+    crowd.ensure_unharmed()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncordoned_node_gives_its_servers_back() -> Result<()> {
-    Arena::run("reopens", StackOptions::default(), async |arena| {
+    let options = StackOptions { reconciler_flags: vec![SWEEPS.to_owned()], ..StackOptions::default() };
+    Arena::run("reopens", options, async |arena| {
         arena.start(&arena.network()).await?;
         let (crowd, name, node) = arena.players(2).await?;
         let uid = arena.uid(&name).await?;
@@ -163,9 +186,39 @@ async fn an_uncordoned_node_gives_its_servers_back() -> Result<()> {
             !vigil.happened_to(&name).iter().any(|happened| matches!(happened.what, What::Unlabelled | What::PodGone))
         );
         ensure!(server(&arena, &name).await?.status.unwrap_or_default().drain_started_at.is_none());
+        groups_that_a_new_leader_cannot_read_keep_what_they_have(&arena, &name).await?;
+        ensure!(arena.uid(&name).await? == uid && crowd.by_server().get(&name) == Some(&2));
         crowd.ensure_unharmed()
     })
     .await
+}
+
+/// Somebody takes the spec away that the schema does not require; then a leader begins that has never seen it.
+async fn groups_that_a_new_leader_cannot_read_keep_what_they_have(arena: &Arena, name: &str) -> Result<()> {
+    let cluster = arena.stack().cluster();
+    arena.stack().reconciler(0)?.stop().await?;
+    // It would refuse such an edit.
+    cluster.kubectl(["delete", "validatingwebhookconfiguration", object::WEBHOOK_CONFIGURATION]).await?.stdout()?;
+    for (kind, group) in [("mcgroup", LOBBY), ("mcproxy", GATEWAY)] {
+        let patch = r#"--patch=[{"op": "remove", "path": "/spec"}]"#;
+        let args = ["patch", kind, group, "-n", arena.namespace(), "--type=json", patch];
+        cluster.kubectl(args).await?.stdout()?;
+    }
+    arena.stack().reconciler(0)?.start()?;
+    wait_server(arena, name, "the leader to miss the group", |server| {
+        let conditions = server.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        conditions::get(conditions, condition::ACCEPTED).is_some_and(|accepted| accepted.reason == "GroupNotFound")
+    })
+    .await?;
+    sleep(SWEPT).await;
+    let server = server(arena, name).await?;
+    ensure!(server.metadata.deletion_timestamp.is_none() && is_registered(&server), "{server:?}");
+    for pod in arena.pods().list(&ListParams::default()).await? {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+        ensure!(ready && pod.metadata.deletion_timestamp.is_none(), "{} closes: {:?}", pod.name_any(), pod.status);
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,6 +236,7 @@ async fn nobody_is_disconnected_while_there_is_nowhere_to_go_but_an_explicit_del
         sleep(Duration::from_secs(2 * DEADLINE_SECONDS)).await;
         ensure!(crowd.by_server().get(&name) == Some(&2), "{:?}", crowd.by_server());
         crowd.ensure_unharmed()?;
+        ensure!(arena.losses().await?.is_empty(), "lost: {:?}", arena.losses().await?);
         let uid = arena.uid(&name).await?;
         arena.servers().delete(&name, &DeleteParams::default()).await?;
         eventually(LIMIT, "the pod to go at its deadline", || async {
@@ -190,7 +244,9 @@ async fn nobody_is_disconnected_while_there_is_nowhere_to_go_but_an_explicit_del
             ensure!(pod.is_none_or(|pod| pod.uid().as_ref() != Some(&uid)), "it is still there");
             Ok(())
         })
-        .await
+        .await?;
+        arena.wait_lost("Deadline", 2).await?;
+        arena.wait_told(1).await.map(drop)
     })
     .await
 }

@@ -5,15 +5,23 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use spawnery_api::names::{condition, label};
+use spawnery_api::names::{annotation, condition, label};
 use spawnery_api::v1alpha1::{ProxyGroup, ProxyGroupStatus};
 use spawnery_tests::eventually;
-use spawnery_tests::stack::{Arena, GATEWAY, SmallNetwork, StackOptions, refusals};
+use spawnery_tests::game::player::Player;
+use spawnery_tests::stack::{Arena, Crowd, Evicted, GATEWAY, SmallNetwork, StackOptions, refusals};
 use std::time::{Duration, Instant};
+use tokio::time::sleep_until;
 
 const LIMIT: Duration = Duration::from_mins(1);
 /// What kubelets, endpoint slices and proxies are given to hear of a closed door, and a beat for everything else.
 const CLOSED_LIMIT: Duration = Duration::from_secs(30);
+/// How long players of a leaving proxy may take, where a test waits for more than that.
+const HURRIED: Duration = Duration::from_secs(5);
+/// How long the last newcomer may be on the way to a proxy that Kubernetes calls unready.
+const PROPAGATION: Duration = Duration::from_secs(5);
+/// Longer than it takes to cut players off whom nothing protects.
+const BY_THEN: Duration = Duration::from_secs(15);
 const EDGES: [&str; 2] = ["edge", "edge-2"];
 
 async fn groups(arena: &Arena) -> Result<Api<ProxyGroup>> {
@@ -48,6 +56,35 @@ async fn proxies(arena: &Arena) -> Result<Vec<(String, String, String)>> {
 async fn edit(arena: &Arena, spec: Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "spec": spec }));
     groups(arena).await?.patch(GATEWAY, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Edits how proxies are emptied, and waits until that is known.
+async fn players_may_take(arena: &Arena, time: Duration) -> Result<()> {
+    edit(arena, json!({ "drain": { "timeoutSeconds": time.as_secs() } })).await?;
+    let generation = groups(arena).await?.get(GATEWAY).await?.metadata.generation;
+    eventually(LIMIT, "the edit to be seen", || async {
+        ensure!(Some(current(arena).await?.observed_generation) == generation);
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until a proxy is told to close, or is not any more.
+async fn wait_told_to_close(arena: &Arena, proxy: &str, told: bool) -> Result<()> {
+    eventually(CLOSED_LIMIT, "the proxy to be told about its door", || async {
+        let pod = arena.pods().get(proxy).await?;
+        ensure!(pod.annotations().contains_key(annotation::DRAINING_SINCE) == told, "{:?}", pod.annotations());
+        Ok(())
+    })
+    .await
+}
+
+/// A proxy keeps its players: it is not sealed, and nobody removes it.
+async fn ensure_kept(arena: &Arena, proxy: &str) -> Result<()> {
+    let pod = arena.pods().get(proxy).await?;
+    ensure!(pod.metadata.deletion_timestamp.is_none(), "{proxy} is being deleted");
+    ensure!(!pod.labels().contains_key(label::SEALED), "{proxy} is sealed: {:?}", pod.annotations());
     Ok(())
 }
 
@@ -105,7 +142,17 @@ async fn a_group_is_kept_whole_and_its_service_follows_the_spec() -> Result<()> 
         println!("players connect to {address}");
         ensure!(proxies(&arena).await? == before, "another kind of Service rolls nothing");
 
-        // Pods that go come back.
+        // A port that no Service can have: the schema knows no better, and the API server's range is its own business.
+        edit(&arena, json!({ "expose": { "nodePort": { "port": 25565 } } })).await?;
+        eventually(LIMIT, "the refusal to be told", || async {
+            let status = current(&arena).await?;
+            let found = condition_of(&status, condition::DEGRADED);
+            ensure!(found == Some(("True", condition::reason::OBJECT_REJECTED)), "{status:?}");
+            Ok(())
+        })
+        .await?;
+
+        // Pods that go come back, whatever becomes of the Service.
         arena.pods().delete(&before[0].0, &DeleteParams::default()).await?;
         eventually(LIMIT, "another proxy", || async {
             let now = proxies(&arena).await?;
@@ -113,6 +160,7 @@ async fn a_group_is_kept_whole_and_its_service_follows_the_spec() -> Result<()> 
             Ok(())
         })
         .await?;
+        edit(&arena, json!({ "expose": { "nodePort": { "port": 30765 } } })).await?;
         wait_whole(&arena, 2).await?;
 
         edit(&arena, json!({ "replicas": 1 })).await?;
@@ -151,9 +199,47 @@ async fn an_edit_rolls_one_proxy_after_the_other_and_routing_rolls_none() -> Res
             Ok(())
         })
         .await?;
-        Ok(())
+        a_proxy_that_hears_nothing_cuts_nobody(&arena).await
     })
     .await
+}
+
+/// Two proxies with players, one of which is to go and whose agent is frozen: players come in as before, so the deadline
+/// of those who are on begins when it hears that its door is to close.
+async fn a_proxy_that_hears_nothing_cuts_nobody(arena: &Arena) -> Result<()> {
+    players_may_take(arena, HURRIED).await?;
+    let [deaf, _] = proxies(arena).await?.try_into().map_err(|found| anyhow::anyhow!("{found:?}"))?;
+    let deaf = deaf.0;
+    let pod = arena.stack().runner().pod(arena.namespace(), &deaf).context("it does not run")?;
+    let mut crowd = Crowd::new();
+    crowd.join(arena.stack().runner(), arena.namespace(), 2).await?;
+    crowd.add(Player::join(pod.game_address(), "on the deaf one".to_owned()));
+    arena.wait_occupied(&deaf, true).await?;
+    pod.freeze_agent()?;
+    let answer = arena.evict(&deaf).await?;
+    ensure!(matches!(answer, Evicted::Later(_)), "{answer:?}");
+    wait_told_to_close(arena, &deaf, true).await?;
+    let told = Instant::now();
+    let newcomer = Player::join(pod.game_address(), "the one who comes in all the same".to_owned());
+    newcomer.wait_on(LIMIT).await?;
+    crowd.add(newcomer);
+    sleep_until((told + BY_THEN).into()).await;
+    ensure_kept(arena, &deaf).await?;
+    crowd.ensure_unharmed()?;
+
+    // The control: it hears, and from then on the time that its owner gave runs out.
+    pod.thaw_agent()?;
+    let heard = Instant::now();
+    eventually(LIMIT, "the deadline to pass", || async {
+        let harmed = crowd.harmed().len();
+        ensure!(harmed == 3 || harmed == 2, "{harmed} came to harm");
+        Ok(())
+    })
+    .await?;
+    let after = heard.elapsed();
+    ensure!(after + Duration::from_secs(1) >= PROPAGATION + HURRIED, "cut {after:?} after it heard");
+    println!("players were cut off {:.1} s after their proxy heard that it is to go", after.as_secs_f64());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,6 +257,7 @@ async fn a_drained_proxy_is_replaced_first_and_waits_for_its_players() -> Result
         let (crowd, _, _) = arena.players(2).await?;
         let [(proxy, node, _)] = proxies(&arena).await?.try_into().map_err(|found| anyhow::anyhow!("{found:?}"))?;
         arena.wait_occupied(&proxy, true).await?;
+        a_called_off_drain_costs_nobody(&arena, &crowd, &proxy, &node).await?;
         let drain = arena.drain(&node)?;
         let begun = Instant::now();
         let replacement = eventually(LIMIT, "a replacement on the other node", || async {
@@ -202,6 +289,32 @@ async fn a_drained_proxy_is_replaced_first_and_waits_for_its_players() -> Result
         crowd.ensure_unharmed()
     })
     .await
+}
+
+/// A drain that is refused and called off: its players stay, and the proxy that came for theirs goes.
+async fn a_called_off_drain_costs_nobody(arena: &Arena, crowd: &Crowd, proxy: &str, node: &str) -> Result<()> {
+    players_may_take(arena, HURRIED).await?;
+    let drain = arena.drain(node)?;
+    wait_told_to_close(arena, proxy, true).await?;
+    let told = Instant::now();
+    drop(drain);
+    let pod = arena.pods().get(proxy).await?;
+    ensure!(pod.annotations().contains_key(annotation::EVICTION_REQUESTED), "{:?}", pod.annotations());
+    arena.stack().cluster().kubectl(["uncordon", node]).await?.stdout()?;
+    wait_told_to_close(arena, proxy, false).await?;
+    eventually(CLOSED_LIMIT, "the proxy that came for its players to go", || async {
+        let now = proxies(arena).await?;
+        ensure!(now.iter().map(|(name, _, _)| name.as_str()).eq([proxy]), "{now:?}");
+        Ok(())
+    })
+    .await?;
+    sleep_until((told + BY_THEN).into()).await;
+    ensure_kept(arena, proxy).await?;
+    let pod = arena.pods().get(proxy).await?;
+    ensure!(!pod.annotations().contains_key(annotation::EVICTION_REQUESTED), "{:?}", pod.annotations());
+    wait_whole(arena, 1).await?;
+    crowd.ensure_unharmed()?;
+    players_may_take(arena, Duration::from_mins(5)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

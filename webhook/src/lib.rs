@@ -1,12 +1,12 @@
 //! Admission: validates groups, stamps pods, refuses evictions of pods with people on them.
 //!
 //! ```text
-//!                     ┌─ /validate     own custom resources: findings of core::admission → rejections and warnings
-//! API server ─HTTPS──►├─ /mutate-pods  pods of ours: stamp with the hash of their inputs
-//!                     ├─ /evictions    pods/eviction: core::eviction::judge, hold for the seal ──► record on the pod
-//! leader's probe ────►└─ /probe        200 while this replica would answer well
+//!                     ┌─ /validate         own custom resources: findings of core::admission → rejections and warnings
+//! API server ─HTTPS──►├─ /mutate-pods      pods of ours: stamp with the hash of their inputs
+//!                     ├─ /evictions/TOKEN  pods/eviction: core::eviction::judge, hold for the seal ──► record on the pod
+//! leader's probe ────►└─ /probe            200 while this replica would answer well
 //!
-//! watches: pods, Networks, groups, namespaces, names of ConfigMaps, own certificate
+//! watches: pods, Networks, groups, namespaces, names of ConfigMaps, own certificate and token
 //! ```
 //! Every replica serves. A handler reads caches, never the API server; the only write is the record of an eviction request,
 //! beside the answer and through a bounded queue.
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use spawnery_api::names::object;
 use spawnery_api::view::PodView;
-use spawnery_certs::webhook_server_config;
+use spawnery_certs::{EvictionTokens, webhook_server_config};
 use spawnery_runtime::clock::Clock;
 use spawnery_runtime::feed::Change;
 use spawnery_runtime::frame::{Frame, Front};
@@ -55,6 +55,7 @@ pub struct App {
     metrics: metrics::Metrics,
     readiness: Readiness,
     operator_user: String,
+    tokens: Arc<EvictionTokens>,
 }
 
 /// The tasks behind an [`App`].
@@ -89,8 +90,14 @@ impl App {
             metrics,
             readiness,
             operator_user,
+            tokens: EvictionTokens::empty(),
         };
         (Arc::new(app), Tasks { stores: store_tasks, recorder: recorder_task })
+    }
+
+    /// The tokens by which the API server is told from strangers; to be kept as the Secret says.
+    pub fn tokens(&self) -> Arc<EvictionTokens> {
+        Arc::clone(&self.tokens)
     }
 }
 
@@ -144,6 +151,7 @@ pub async fn run(args: args::Args) -> anyhow::Result<()> {
             secret: object::WEBHOOK_TLS_SECRET,
             service: object::WEBHOOK,
         },
+        tokens: Some(app.tokens()),
         tls: webhook_server_config,
         certificate_ends: app.metrics.certificate_ends(),
         router: router(app),

@@ -36,6 +36,7 @@ pub(crate) struct Metrics {
     decisions: Family<Decision, Counter>,
     duration: Family<Endpoint, Histogram, fn() -> Histogram>,
     malformed: Family<Reason, Counter>,
+    unknown_paths: Counter,
     holds: Family<Outcome, Counter>,
     held: Histogram,
     records: Family<Outcome, Counter>,
@@ -54,6 +55,7 @@ impl Metrics {
             decisions: Family::default(),
             duration: Family::new_with_constructor(decision_buckets),
             malformed: Family::default(),
+            unknown_paths: Counter::default(),
             holds: Family::default(),
             held: Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5]),
             records: Family::default(),
@@ -68,6 +70,11 @@ impl Metrics {
             metrics.duration.clone(),
         );
         registry.register("malformed", "Requests that were not answered with a review", metrics.malformed.clone());
+        registry.register(
+            "unknown_paths",
+            "Requests to paths that nobody is told to call, such as that of evictions with a wrong token",
+            metrics.unknown_paths.clone(),
+        );
         registry.register("holds", "Evictions held for the seal, by how that ended", metrics.holds.clone());
         registry.register("hold_duration_seconds", "How long evictions were held", metrics.held.clone());
         registry.register("records", "Eviction requests recorded on pods, by outcome", metrics.records.clone());
@@ -89,6 +96,11 @@ impl Metrics {
     /// Something was refused as no review.
     pub(crate) fn malformed(&self, reason: &'static str) {
         self.malformed.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Somebody asked who was not told where.
+    pub(crate) fn unknown_path(&self) {
+        self.unknown_paths.inc();
     }
 
     /// An eviction was held; or there was no room to hold it.

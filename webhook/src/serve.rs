@@ -76,9 +76,26 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/validate", hook(Endpoint::Validate))
         .route("/mutate-pods", hook(Endpoint::MutatePods))
-        .route("/evictions", hook(Endpoint::Evictions))
+        .route("/evictions/{token}", post(evictions).fallback(nothing_here))
         .route("/probe", get(probe))
+        .fallback(nothing_here)
         .with_state(app)
+}
+
+/// Only the API server knows the path that it was registered with.
+async fn evictions(State(app): State<Arc<App>>, request: http::Request<Body>) -> Response {
+    let token = request.uri().path().strip_prefix("/evictions/").unwrap_or_default();
+    if app.tokens.accepts(token, app.clock.now()) {
+        serve(&app, Endpoint::Evictions, request).await
+    } else {
+        nothing_here(State(app)).await
+    }
+}
+
+/// Says nothing, to whoever guesses.
+async fn nothing_here(State(app): State<Arc<App>>) -> Response {
+    app.metrics.unknown_path();
+    StatusCode::NOT_FOUND.into_response()
 }
 
 async fn probe(State(app): State<Arc<App>>) -> Response {

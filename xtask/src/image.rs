@@ -6,7 +6,7 @@ use spawnery_tests::image::{games, product};
 use std::{fs, path::PathBuf, time::Instant};
 
 /// What the image may take on a node's disk. Who outgrows it looks for the reason before raising it.
-const MOST_BYTES: u64 = 40_000_000;
+pub(crate) const MOST_BYTES: u64 = 40_000_000;
 
 /// Spawnery's image, as an archive.
 #[derive(Debug, clap::Args)]

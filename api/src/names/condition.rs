@@ -18,7 +18,8 @@ pub const STORAGE_RESIZE: &str = "StorageResize";
 pub const BACKING_OFF: &str = "BackingOff";
 /// The group needs somebody.
 pub const DEGRADED: &str = "Degraded";
-/// A proxy pod was told to be unready, and the kubelet still says ready.
+/// A proxy pod was told to take nobody in, and somebody may still get in: the kubelet still says ready, or its agent,
+/// which alone guards the port of its node, does not answer.
 pub const READINESS_DIVERGED: &str = "ReadinessDiverged";
 /// The Server is being emptied: why, since when, what it waits for.
 pub const DRAINING: &str = "Draining";
@@ -93,9 +94,11 @@ pub mod reason {
     pub const NO_RECENT_FAILURES: &str = "NoRecentFailures";
     /// The API server refuses the proxy pod.
     pub const PROXY_POD_REJECTED: &str = "ProxyPodRejected";
+    /// The API server refuses another object of the group (its Service, budget or ConfigMap).
+    pub const OBJECT_REJECTED: &str = "ObjectRejected";
     /// The scheduler has no node for the proxy pod.
     pub const PROXY_POD_UNSCHEDULABLE: &str = "ProxyPodUnschedulable";
-    /// Neither.
+    /// Nothing of that.
     pub const PROXY_PODS_ADMITTED: &str = "ProxyPodsAdmitted";
     /// Kubelet and operator disagree about a proxy.
     pub const READINESS_DIVERGED: &str = "ReadinessDiverged";

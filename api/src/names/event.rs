@@ -95,5 +95,7 @@ pub const DOOR_CLOSING: &str = "DoorClosing";
 pub const DOOR_REOPENED: &str = "DoorReopened";
 /// A pod was sealed.
 pub const POD_SEALED: &str = "PodSealed";
+/// A server ended, or was removed, with players on it.
+pub const PLAYERS_LOST: &str = "PlayersLost";
 /// The drain waits: no fallback server can take the players.
 pub const NO_FALLBACK_AVAILABLE: &str = "NoFallbackAvailable";

@@ -93,8 +93,8 @@ pub const RECONCILER: &[Right] = &[
         ADMISSION,
         WEBHOOK_CONFIGURATIONS,
         &[object::WEBHOOK_CONFIGURATION],
-        &["get", "patch"],
-        "keep the registration current",
+        &["get", "list", "patch", "watch"],
+        "keep the registration current, and notice who changes it",
     ),
     named(
         Cluster,

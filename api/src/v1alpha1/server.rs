@@ -59,10 +59,17 @@ pub struct ServerStatus {
     /// Name of the pod that stands for the Server; never reused for another pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod_name: String,
+    /// Node that the pod was placed on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
+    /// Number of times that the game's process has ended, by the pod's status. Whoever was on it before an end that is not
+    /// counted here yet is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub game_ends: Option<i32>,
     /// Address and port that proxies route to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub address: String,
-    /// Number of players, as last reported.
+    /// Number of players, as last reported; 0 when their game has ended since.
     #[serde(default)]
     pub players: i32,
     /// Number of players that it takes, as last reported.

@@ -275,7 +275,8 @@ pub struct ServerGroupStatus {
     /// Generation of the spec that this status belongs to, a count of edits.
     #[serde(default, skip_serializing_if = "super::schema::is_default")]
     pub observed_generation: i64,
-    /// Number of servers that failed one after the other; an edit sets it to zero.
+    /// Number of attempts to start servers that failed one after the other, before any server took players; an edit sets it
+    /// to zero.
     #[serde(default, skip_serializing_if = "super::schema::is_default")]
     pub consecutive_failures: i32,
     /// When the last of them failed.

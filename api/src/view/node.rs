@@ -5,6 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
+use crate::names::taint;
+
 /// A Node as far as decisions read it.
 #[derive(Clone, Debug, Default, PartialEq, Resource, Deserialize)]
 #[resource(inherit = "Node")]
@@ -45,6 +47,11 @@ impl NodeView {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// Whether it is not ready, or not heard of: the node controller says so by a taint, and takes it off again.
+    pub fn is_down(&self) -> bool {
+        self.spec.taints.iter().any(|taint| matches!(taint.key.as_str(), taint::NOT_READY | taint::UNREACHABLE))
+    }
+
     /// Whether what runs there should leave: it is cordoned, or carries a taint whose key is in `drain_taints`.
     /// `PreferNoSchedule` asks for nothing and does not count.
     pub fn is_departing(&self, drain_taints: &[String]) -> bool {
@@ -72,5 +79,16 @@ mod tests {
     fn says_whether_a_node_is_departing(#[case] spec: serde_json::Value, #[case] want: bool) {
         let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).unwrap();
         assert_eq!(node.is_departing(&["going".to_owned()]), want);
+    }
+
+    #[rstest]
+    #[case::plain(json!({}), false)]
+    #[case::unreachable(json!({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}), true)]
+    #[case::not_ready(json!({"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}), true)]
+    #[case::full(json!({"taints": [{"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}]}), false)]
+    #[case::cordoned(json!({"unschedulable": true}), false)]
+    fn says_whether_a_node_is_down(#[case] spec: serde_json::Value, #[case] want: bool) {
+        let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).unwrap();
+        assert_eq!(node.is_down(), want);
     }
 }

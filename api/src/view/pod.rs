@@ -216,6 +216,11 @@ impl PodView {
         self.status.conditions.ready.as_ref().is_some_and(|condition| condition.holds)
     }
 
+    /// Whether the scheduler says that it finds no node.
+    pub fn is_unschedulable(&self) -> bool {
+        self.status.conditions.scheduled.as_ref().is_some_and(|condition| !condition.holds)
+    }
+
     /// When it was created; the epoch in a review of a pod that is being created.
     pub fn created(&self) -> Timestamp {
         self.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)

@@ -185,6 +185,8 @@ pub struct ProxyView {
     pub occupied: bool,
     /// Whether closing its door keeps newcomers out.
     pub enforced: bool,
+    /// How long nobody new could get in without a break, its door open or not; zero while somebody may.
+    pub shut_for: Duration,
     /// Where its door stands.
     pub door: DoorView,
 }

@@ -1,6 +1,8 @@
 //! What one session still has to be sent. There is no queue: an outbox remembers how far its peer is, and the next
 //! message follows from the difference to what holds now. It is bounded by construction and coalesces by itself.
 
+use std::time::Instant;
+
 use super::directory::{Listing, Revision};
 use crate::ledger::Generation;
 
@@ -99,6 +101,8 @@ pub(super) struct OwnDoor {
     pub(super) revision: u64,
     /// What the current session's agent has confirmed.
     pub(super) confirmed: Option<u64>,
+    /// Since when the agent's process has refused newcomers, as it confirmed.
+    pub(super) refusing_since: Option<Instant>,
 }
 
 impl OwnDoor {
@@ -109,8 +113,26 @@ impl OwnDoor {
             self.closed = closed;
             self.revision = self.revision.saturating_add(1);
             self.confirmed = None;
+            self.refusing_since = None;
         }
         news
+    }
+
+    /// Another session begins. Its agent is the same process when the session before is still up; else it may be a new
+    /// one, whose door is open until it was told.
+    pub(super) fn new_session(&mut self, renewed: bool) {
+        self.confirmed = None;
+        if !renewed {
+            self.refusing_since = None;
+        }
+    }
+
+    /// The current session's agent has confirmed what is wanted.
+    pub(super) fn confirm(&mut self, now: Instant) {
+        self.confirmed = Some(self.revision);
+        if self.closed {
+            self.refusing_since.get_or_insert(now);
+        }
     }
 
     pub(super) fn confirmed_closed(&self) -> bool {

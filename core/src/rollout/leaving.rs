@@ -29,6 +29,8 @@ pub struct Leaving {
     pub door: DoorState,
     /// For how long its door has been told to close, by the wall clock.
     pub closing_for: Duration,
+    /// For how long nobody new could get in, as far as this process has seen; zero while somebody may.
+    pub shut_for: Duration,
     /// How long its players may take.
     pub timeout: Duration,
     /// Whether whoever is left after that is waited for.
@@ -82,9 +84,15 @@ impl Leaving {
             DoorState::Empty => Step::Seal(SealReason::Empty),
             DoorState::Shutting if self.overridden => Step::Seal(SealReason::Override),
             DoorState::Shutting if self.hold => Step::Wait(None),
-            DoorState::Shutting if self.closing_for >= self.timeout => Step::Seal(SealReason::Deadline),
-            DoorState::Shutting => Step::Wait(Some(self.timeout.saturating_sub(self.closing_for))),
+            DoorState::Shutting if self.ran() >= self.timeout => Step::Seal(SealReason::Deadline),
+            DoorState::Shutting => Step::Wait(Some(self.timeout.saturating_sub(self.ran()))),
         }
+    }
+
+    /// How far the clock of its deadline is. Whoever could still get in has not had that time: a proxy that never heard that
+    /// its door is to close, or on which nobody looked, is charged nothing.
+    fn ran(&self) -> Duration {
+        self.closing_for.min(self.shut_for)
     }
 
     /// The next step for a pod that is on its way out already: what is left of its grace is all that its players get.
@@ -114,11 +122,17 @@ mod tests {
             cause,
             door,
             closing_for: SECOND,
+            shut_for: SECOND,
             timeout: 300 * SECOND,
             hold: false,
             overridden: false,
             killed_in: None,
         }
+    }
+
+    /// Its door was told to close, and was shut, as long ago as its players may take.
+    fn late(leaving: Leaving) -> Leaving {
+        Leaving { closing_for: leaving.timeout, shut_for: leaving.timeout, ..leaving }
     }
 
     /// A pod that the kubelet ends in so many seconds.
@@ -128,12 +142,25 @@ mod tests {
 
     #[rstest]
     #[case::somebody_is_inside(leaving(None, DoorState::Shutting), Step::Wait(Some(299 * SECOND)))]
-    #[case::the_deadline_passed(
-        Leaving { closing_for: 300 * SECOND, ..leaving(EVICTED, DoorState::Shutting) },
-        Step::Seal(SealReason::Deadline)
+    #[case::the_deadline_passed(late(leaving(EVICTED, DoorState::Shutting)), Step::Seal(SealReason::Deadline))]
+    #[case::it_never_heard_us_so_people_still_come(
+        Leaving { shut_for: Duration::ZERO, ..late(leaving(EVICTED, DoorState::Shutting)) },
+        Step::Wait(Some(300 * SECOND))
+    )]
+    #[case::it_heard_us_late(
+        Leaving { shut_for: 20 * SECOND, ..late(leaving(EVICTED, DoorState::Shutting)) },
+        Step::Wait(Some(280 * SECOND))
+    )]
+    #[case::it_was_shut_before_it_was_asked_to_leave(
+        Leaving { closing_for: 20 * SECOND, ..late(leaving(EVICTED, DoorState::Shutting)) },
+        Step::Wait(Some(280 * SECOND))
+    )]
+    #[case::an_administrator_says_go_though_it_hears_nothing(
+        Leaving { shut_for: Duration::ZERO, overridden: true, ..leaving(EVICTED, DoorState::Shutting) },
+        Step::Seal(SealReason::Override)
     )]
     #[case::its_owner_said_hold(
-        Leaving { closing_for: 900 * SECOND, hold: true, ..leaving(EVICTED, DoorState::Shutting) },
+        Leaving { hold: true, ..late(leaving(EVICTED, DoorState::Shutting)) },
         Step::Wait(None)
     )]
     #[case::an_administrator_says_go(
@@ -141,7 +168,7 @@ mod tests {
         Step::Seal(SealReason::Override)
     )]
     #[case::empty_is_empty_though_the_deadline_passed(
-        Leaving { closing_for: 300 * SECOND, ..leaving(None, DoorState::Empty) },
+        late(leaving(None, DoorState::Empty)),
         Step::Seal(SealReason::Empty)
     )]
     #[case::empty(leaving(None, DoorState::Empty), Step::Seal(SealReason::Empty))]
@@ -160,7 +187,7 @@ mod tests {
         Step::Seal(SealReason::Deadline)
     )]
     #[case::no_timeout_cuts_its_grace(
-        Leaving { closing_for: 900 * SECOND, ..killed(60, DoorState::Shutting) },
+        late(killed(60, DoorState::Shutting)),
         Step::Wait(Some(55 * SECOND))
     )]
     #[case::deleted_past_us_and_overridden(

@@ -8,9 +8,11 @@ fn proxy(name: &str) -> Proxy {
         name: name.to_owned(),
         created: Timestamp::UNIX_EPOCH,
         ready: true,
+        unschedulable_for: Duration::ZERO,
         outdated: false,
         cause: None,
         caused_for: Duration::ZERO,
+        released_for: None,
         marked: false,
         trusted: true,
         players: 0,
@@ -33,6 +35,17 @@ fn marked(proxy: Proxy) -> Proxy {
     Proxy { marked: true, ..proxy }
 }
 
+/// A newcomer for which the scheduler has found no node for so long.
+fn homeless(name: &str, since: Duration) -> Proxy {
+    Proxy { unschedulable_for: since, ..unready(proxy(name)) }
+}
+
+/// A proxy with people on it whose drain was called off so long ago, and that is not ready again.
+fn released(name: &str, since: Duration) -> Proxy {
+    Proxy { released_for: Some(since), players: 2, ..unready(proxy(name)) }
+}
+
+const ALMOST: Duration = PATIENCE.saturating_sub(Duration::from_secs(1));
 const EVICTED: Cause = Cause::EvictionRequested;
 
 #[rstest]
@@ -44,6 +57,14 @@ const EVICTED: Cause = Cause::EvictionRequested;
 #[case::a_known_count_goes_before_an_unknown_one(vec![Proxy { trusted: false, ..proxy("a") }, Proxy { players: 5, ..proxy("b") }, proxy("c")], 0, 2, &["c"])]
 #[case::one_more_comes_before_an_outdated_one_goes(vec![outdated("a"), outdated("b")], 1, 2, &[])]
 #[case::it_is_not_ready_yet(vec![outdated("a"), outdated("b"), unready(proxy("n"))], 0, 2, &[])]
+#[case::it_finds_no_node_and_may_yet(vec![outdated("a"), outdated("b"), homeless("n", ALMOST)], 0, 2, &[])]
+#[case::it_finds_no_node_and_one_makes_room(vec![Proxy { players: 1, ..outdated("a") }, outdated("b"), homeless("n", PATIENCE)], 0, 2, &["b"])]
+#[case::the_only_one_makes_room(vec![outdated("a"), homeless("n", PATIENCE)], 0, 1, &["a"])]
+#[case::one_made_room_and_is_not_gone(vec![outdated("a"), marked(outdated("b")), homeless("n", PATIENCE)], 0, 2, &["b"])]
+#[case::one_made_room_in_vain(vec![outdated("a"), homeless("n", PATIENCE), homeless("m", PATIENCE)], 0, 2, &[])]
+#[case::the_next_one_makes_room(vec![outdated("a"), proxy("m"), homeless("n", PATIENCE)], 0, 2, &["a"])]
+#[case::nobody_makes_room_for_an_outdated_one(vec![outdated("a"), outdated("b"), Proxy { outdated: true, ..homeless("n", PATIENCE) }], 0, 2, &["n"])]
+#[case::nobody_makes_room_where_nothing_is_outdated(vec![proxy("a"), homeless("n", PATIENCE)], 0, 2, &[])]
 #[case::it_is_ready(vec![outdated("a"), outdated("b"), proxy("n")], 0, 2, &["a"])]
 #[case::one_at_a_time(vec![marked(outdated("a")), outdated("b"), proxy("n")], 0, 2, &["a"])]
 #[case::an_outdated_one_that_is_not_ready_is_no_loss(vec![outdated("a"), unready(outdated("b"))], 1, 2, &["b"])]
@@ -51,6 +72,12 @@ const EVICTED: Cause = Cause::EvictionRequested;
 #[case::done(vec![proxy("n"), proxy("m")], 0, 2, &[])]
 #[case::a_mark_is_released_when_the_group_grows(vec![marked(proxy("a")), proxy("b")], 0, 2, &[])]
 #[case::a_mark_on_an_outdated_one_stays(vec![marked(outdated("a")), proxy("b")], 1, 2, &["a"])]
+#[case::a_called_off_drain_leaves_no_mark(vec![marked(released("a", Duration::ZERO)), proxy("b"), proxy("n")], 0, 2, &[])]
+#[case::its_replacement_stays_until_it_is_back(vec![released("a", ALMOST), proxy("b"), proxy("n")], 0, 2, &[])]
+#[case::it_is_back(vec![Proxy { players: 2, ..proxy("a") }, Proxy { players: 1, ..proxy("b") }, proxy("n")], 0, 2, &["n"])]
+#[case::it_does_not_come_back(vec![released("a", PATIENCE), proxy("b"), proxy("n")], 0, 2, &["a"])]
+#[case::called_off_and_called_for_again(vec![marked(Proxy { cause: Some(EVICTED), ..released("a", Duration::ZERO) }), proxy("b"), proxy("n")], 0, 2, &["a"])]
+#[case::nobody_is_too_many_until_then(vec![released("a", ALMOST), unready(proxy("b")), proxy("n")], 0, 2, &[])]
 #[case::replaced_before_its_door_closes(vec![caused("a", EVICTED), proxy("b")], 1, 2, &[])]
 #[case::its_replacement_is_not_ready(vec![caused("a", EVICTED), proxy("b"), unready(proxy("n"))], 0, 2, &[])]
 #[case::its_replacement_is_ready(vec![caused("a", EVICTED), proxy("b"), proxy("n")], 0, 2, &["a"])]
@@ -89,14 +116,15 @@ fn any_proxy(index: usize) -> impl Strategy<Value = Proxy> {
         1 => Just(Some(Cause::NodeDeparting)),
         1 => Just(Some(Cause::Sealed)),
     ];
-    (any::<[bool; 4]>(), cause, 0..120u64, 0..40u32).prop_map(
-        move |([ready, outdated, marked, trusted], cause, seconds, players)| Proxy {
+    (any::<[bool; 4]>(), cause, 0..120u64, 0..120u64, 0..40u32).prop_map(
+        move |([ready, outdated, marked, trusted], cause, seconds, homeless, players)| Proxy {
             ready,
             outdated,
             marked,
             trusted,
             cause,
             caused_for: Duration::from_secs(seconds),
+            unschedulable_for: Duration::from_secs(if ready { 0 } else { homeless }),
             players,
             ..proxy(&format!("p{index}"))
         },
@@ -120,6 +148,22 @@ proptest! {
         let open = proxies.iter().filter(|proxy| proxy.ready && !decision.closed.contains(&proxy.name)).count();
         // Beside one that is not ready, which is no loss, the surplus is counted by pods.
         prop_assert!(chosen_ready == 0 || open >= usize::try_from(replicas).unwrap() || proxies.iter().any(|proxy| !proxy.ready));
+    }
+
+    /// A rollout makes room for a newcomer only while nobody else is missing, and by one proxy.
+    #[test]
+    fn at_most_one_makes_room(
+        proxies in prop::collection::vec(any::<u8>(), 0..8).prop_flat_map(|list| {
+            (0..list.len()).map(any_proxy).collect::<Vec<_>>()
+        }),
+        replicas in 1..5u32,
+    ) {
+        let proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| Proxy { cause: None, ..proxy }).collect();
+        prop_assume!(proxies.len() <= usize::try_from(replicas).unwrap() + 1);
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let open = |closed: &dyn Fn(&Proxy) -> bool| proxies.iter().filter(|proxy| proxy.ready && !closed(proxy)).count();
+        let (before, after) = (open(&|proxy| proxy.marked), open(&|proxy| decision.closed.contains(&proxy.name)));
+        prop_assert!(after + 1 >= before.min(usize::try_from(replicas).unwrap()), "{before} {after} {decision:?}");
     }
 
     /// Every name once, and only names that are there.

@@ -36,6 +36,11 @@ pub fn departing(drain_taints: &[String], old: &NodeView, new: &NodeView) -> boo
     old.is_departing(drain_taints) != new.is_departing(drain_taints)
 }
 
+/// A node began or ceased to depart, or to be down.
+pub fn node(drain_taints: &[String], old: &NodeView, new: &NodeView) -> bool {
+    departing(drain_taints, old, new) || old.is_down() != new.is_down()
+}
+
 /// A budget's selector or numbers; its status follows every pod and concerns nobody here.
 pub fn budget(old: &PodDisruptionBudget, new: &PodDisruptionBudget) -> bool {
     spec(old, new)
@@ -84,5 +89,13 @@ mod tests {
     #[case::drain_taint(json!({"taints": [{"key": "going", "effect": "NoExecute"}]}), true)]
     fn pods_look_again_at_a_node(#[case] spec: Value, #[case] want: bool) {
         assert_eq!(departing(&["going".to_owned()], &a_node(&json!({})), &a_node(&spec)), want);
+    }
+
+    #[rstest]
+    #[case::drain_taint(json!({"taints": [{"key": "going", "effect": "NoExecute"}]}), true)]
+    #[case::unreachable(json!({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}), true)]
+    #[case::another_taint(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), false)]
+    fn servers_look_again_at_a_node(#[case] spec: Value, #[case] want: bool) {
+        assert_eq!(node(&["going".to_owned()], &a_node(&json!({})), &a_node(&spec)), want);
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource};
-use spawnery_api::names::label;
+use spawnery_api::names::{label, object};
 use spawnery_api::v1alpha1::{Network, ProxyGroup, Server, ServerGroup};
 use spawnery_api::view::{NodeView, PodView};
 use spawnery_runtime::clock::Clock;
@@ -39,6 +39,8 @@ pub fn start(client: &Client, config: &Config, wakes: &Wakes, clock: Clock) -> (
         services: wiring.services(&mut tasks),
         service_accounts: wiring.service_accounts(&mut tasks),
         network_policies: wiring.network_policies(&mut tasks),
+        validating: wiring.registration("validating registration", &mut tasks),
+        mutating: wiring.registration("mutating registration", &mut tasks),
         pods,
         servers,
         server_groups,
@@ -104,10 +106,14 @@ impl Wiring {
             let taints = Arc::clone(taints);
             move |old: &NodeView, new: &NodeView| differs::departing(&taints, old, new)
         };
+        let moves_or_falls = {
+            let taints = Arc::clone(taints);
+            move |old: &NodeView, new: &NodeView| differs::node(&taints, old, new)
+        };
         let all = [pods.clone(), pods.clone(), pods.clone()];
         let [for_servers, for_groups, for_proxies] = all;
         let (feed, task) = Feed::builder("nodes", Api::<NodeView>::all(self.client.clone()))
-            .wake_where(&wakes.servers, differ(taints), move |node| {
+            .wake_where(&wakes.servers, moves_or_falls, move |node| {
                 on(&for_servers, node).iter().filter_map(|pod| map::server_of_pod(pod)).collect::<Vec<_>>()
             })
             .wake_where(&wakes.server_groups, differ(taints), move |node| {
@@ -275,6 +281,19 @@ impl Wiring {
             .wake(&self.wakes.networks, |policy| map::owner::<Network>(&policy.metadata))
             .build(self.clock);
         tasks.push(("feed networkpolicies", Box::pin(task.run())));
+        feed
+    }
+
+    /// Metadata of one kind of our own registration; it is put right when somebody changes or deletes it.
+    fn registration<K>(&self, name: &'static str, tasks: &mut Vec<Task>) -> Feed<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let (feed, task) = Feed::builder(name, Api::<PartialObjectMeta<K>>::all(self.client.clone()))
+            .named(object::WEBHOOK_CONFIGURATION)
+            .wake_where(&self.wakes.webhook, differs::spec, |_| [()])
+            .build(self.clock);
+        tasks.push((name, Box::pin(task.run())));
         feed
     }
 }

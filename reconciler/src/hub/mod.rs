@@ -270,11 +270,11 @@ impl Hub {
         if let Some(before) = state.sessions.insert(who.uid.clone(), open) {
             before.cancel.cancel();
         }
+        // Under the same lock: two sessions of a pod that open at once must join in the order of their generations.
+        state.homes.insert(who.uid.clone(), namespace.to_owned());
+        self.within(&mut state, namespace, |realm, now| realm.join(&who, generation, now));
         drop(state);
         self.metrics.stream_opened(who.role);
-        self.at_home(who.uid.clone(), namespace, |realm, now| {
-            realm.join(&who, generation, now);
-        });
         Session::new(Arc::clone(self), namespace.to_owned(), who, generation, wake, cancel)
     }
 
@@ -315,15 +315,18 @@ impl Hub {
     }
 
     fn in_namespace<T>(&self, namespace: &str, call: impl FnOnce(&mut Realm, Instant) -> T) -> T {
-        let mut state = self.state.lock();
+        self.within(&mut self.state.lock(), namespace, call)
+    }
+
+    fn within<T>(&self, state: &mut State, namespace: &str, call: impl FnOnce(&mut Realm, Instant) -> T) -> T {
         let now = self.clock.now();
         if !state.realms.contains_key(namespace) {
-            let realm = self.new_realm(&state, namespace);
+            let realm = self.new_realm(state, namespace);
             state.realms.insert(namespace.to_owned(), realm);
         }
         let realm = state.realms.get_mut(namespace).expect("inserted above if it was missing");
         let answer = call(realm, now);
-        self.carry_out(&mut state, namespace);
+        self.carry_out(state, namespace);
         answer
     }
 

@@ -148,6 +148,29 @@ async fn confirmations_of_another_leaders_directory_are_none() {
     assert!(door().starts_with("Closed"), "{}", door());
 }
 
+/// A renewal may cross a redial on the wire. Were the live one not the one that counts, the pod would be unknown until the
+/// next renewal, minutes later.
+#[test]
+fn of_sessions_that_open_at_once_the_one_that_is_kept_is_the_one_that_counts() {
+    const ROUNDS: usize = 2000;
+    const AT_ONCE: usize = 4;
+    let hub = leading();
+    let begin = std::sync::Barrier::new(AT_ONCE);
+    for round in 0..ROUNDS {
+        let sessions: Vec<Session> = std::thread::scope(|scope| {
+            let dial = || {
+                begin.wait();
+                open(&hub, "lobby-a", Role::Server)
+            };
+            let dialling: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(dial)).collect();
+            dialling.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let kept: Vec<_> = sessions.iter().filter(|session| session.replaced().now_or_never().is_none()).collect();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].report(&report(0)), Ok(()), "round {round}");
+    }
+}
+
 #[tokio::test]
 async fn pods_that_are_gone_leave_nothing_behind() {
     let hub = leading();

@@ -6,16 +6,11 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Resource};
 use serde_json::{Value, json};
 use spawnery_api::names::event::{self, action};
-use spawnery_api::names::{annotation, finalizer, label, manager};
+use spawnery_api::names::{annotation, finalizer, manager};
 use spawnery_api::v1alpha1::ProxyGroup;
 use spawnery_api::view::PodView;
 use spawnery_core::expectations::Kind;
@@ -23,12 +18,13 @@ use spawnery_core::ledger::PodUid;
 use spawnery_core::occupancy::SealReason;
 
 use super::look::Scene;
+use super::objects::{self, Kept};
 use super::plan::{Door, Finalizer, Plan, PodId, Since, Told};
 use super::status::{self, Write};
 use super::{Shared, create};
 use crate::failure::Failure;
 use crate::pass::Done;
-use crate::{finalizers, render, seal};
+use crate::{finalizers, seal};
 
 /// Carries a plan out, or a first part of it.
 pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<Done, Failure> {
@@ -46,9 +42,8 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
         let patch = seal::clear_request_patch(&pod.uid);
         patch_pod(shared, scene, pod, manager::SEAL, &patch, "clear an eviction request").await?;
     }
-    if !scene.observed.deleting() {
-        objects(shared, scene).await?;
-    }
+    // Nothing of what follows may wait for an object that somebody refuses: players leave, and pods go, all the same.
+    let kept = if scene.observed.deleting() { Kept::default() } else { objects::keep(shared, scene).await };
     let mut sealed = false;
     for (pod, reason) in &plan.seals {
         sealed |= seal_pod(shared, scene, pod, *reason).await?;
@@ -56,15 +51,18 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
     for pod in &plan.removals {
         remove(shared, scene, pod).await?;
     }
-    let created = create::create(shared, scene, plan.create).await;
+    let created = create::create(shared, scene, if kept.incomplete { 0 } else { plan.create }).await;
     let due = write(shared, scene, &plan).await?;
     tell(shared, scene, &plan.events);
     // Only now, so that a pod that cannot be made hides nothing.
     let refused = created?;
-    if sealed || refused == create::Refused::ForTheFirstTime {
+    if sealed || kept.news || refused == create::Refused::ForTheFirstTime {
         return Ok(Done::Again);
     }
-    let later = (refused == create::Refused::Again).then_some(create::LATER);
+    if let Some(failure) = kept.failure {
+        return Err(failure);
+    }
+    let later = (kept.refused || refused == create::Refused::Again).then_some(create::LATER);
     Ok(Done::Until([plan.wake, due, later].into_iter().flatten().min()))
 }
 
@@ -88,101 +86,6 @@ async fn doors(shared: &Shared, scene: &Scene, doors: &[Door]) -> Result<(), Fai
         }
     }
     Ok(())
-}
-
-/// The objects around the pods.
-async fn objects(shared: &Shared, scene: &Scene) -> Result<(), Failure> {
-    let (ctx, group) = (&shared.ctx, &scene.observed.group);
-    let config = render::proxy_config(group);
-    let found = ctx.feeds.config_maps.get(&scene.namespace, &config.name_any());
-    if !found.is_some_and(|found| render::same_config(&found, &config)) {
-        put::<ConfigMap>(shared, scene, &config, "apply the ConfigMap").await?;
-    }
-    let budget = render::proxy_budget(group, ctx.width());
-    let found = ctx.feeds.budgets.get(&scene.namespace, &budget.name_any());
-    if !found.is_some_and(|found| render::same_budget(&found, &budget)) {
-        put::<PodDisruptionBudget>(shared, scene, &budget, "apply the PodDisruptionBudget").await?;
-    }
-    service(shared, scene).await
-}
-
-async fn service(shared: &Shared, scene: &Scene) -> Result<(), Failure> {
-    let (group, found) = (&scene.observed.group, scene.observed.service.as_deref());
-    match render::service(group) {
-        render::Service::Wanted(desired) => {
-            if found.is_some_and(|found| render::same_service(found, &desired)) {
-                return Ok(());
-            }
-            if let Some(found) = found {
-                take_back_annotations(shared, scene, found, &desired).await?;
-            }
-            put::<Service>(shared, scene, &desired, "apply the Service").await
-        }
-        render::Service::Unwanted => match found {
-            Some(found) if owned(found, group) => delete_service(shared, scene, found).await,
-            Some(_) | None => Ok(()),
-        },
-    }
-}
-
-fn owned(found: &Service, group: &ProxyGroup) -> bool {
-    let controlled = found
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == group.metadata.uid.as_ref());
-    controlled && found.labels().get(label::MANAGED_BY).is_some_and(|value| value == label::MANAGED_BY_VALUE)
-}
-
-/// Annotations that an earlier version, or an earlier writer, recorded as the group's and that are wanted no more. What
-/// others put on the Service stays.
-async fn take_back_annotations(
-    shared: &Shared,
-    scene: &Scene,
-    found: &Service,
-    desired: &Service,
-) -> Result<(), Failure> {
-    let recorded = found.annotations().get(annotation::EXPOSE_ANNOTATIONS).map(String::as_str).unwrap_or_default();
-    let mut gone: serde_json::Map<String, Value> = recorded
-        .split(',')
-        .filter(|key| found.annotations().contains_key(*key) && !desired.annotations().contains_key(*key))
-        .map(|key| (key.to_owned(), Value::Null))
-        .collect();
-    if !recorded.is_empty() && !desired.annotations().contains_key(annotation::EXPOSE_ANNOTATIONS) {
-        gone.insert(annotation::EXPOSE_ANNOTATIONS.to_owned(), Value::Null);
-    }
-    if gone.is_empty() {
-        return Ok(());
-    }
-    let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let patch = json!({"metadata": {"uid": found.uid(), "annotations": gone}});
-    let written = shared.ctx.write(api.patch(&scene.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-    written.map(drop).map_err(Failure::call("take back annotations of the Service"))
-}
-
-async fn delete_service(shared: &Shared, scene: &Scene, found: &Service) -> Result<(), Failure> {
-    let api: Api<Service> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let preconditions = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
-    let params = DeleteParams::default().preconditions(preconditions);
-    match shared.ctx.write(api.delete(&scene.name, &params)).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        Err(source) => Err(Failure::Call { what: "delete the Service", source }),
-    }
-}
-
-/// Applies an object that is ours. Forced: somebody else's idea of these fields would be a proxy nobody reaches.
-async fn put<K>(shared: &Shared, scene: &Scene, desired: &K, what: &'static str) -> Result<(), Failure>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug
-        + Serialize,
-{
-    let api: Api<K> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.namespace);
-    let params = PatchParams::apply(manager::RECONCILER).force();
-    let written = shared.ctx.write(api.patch(&desired.name_any(), &params, &Patch::Apply(desired))).await;
-    written.map(drop).map_err(Failure::call(what))
 }
 
 /// Seals a pod; says whether it is sealed. The claim takes the way back away before the API server is asked, and is given
@@ -291,3 +194,6 @@ async fn release(shared: &Shared, scene: &Scene) -> Result<Done, Failure> {
     shared.groups.forget(&scene.uid);
     Ok(Done::Until(None))
 }
+
+#[cfg(test)]
+mod tests;

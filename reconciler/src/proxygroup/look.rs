@@ -14,7 +14,7 @@ use spawnery_core::pod_hash::PodInputs;
 
 use super::Shared;
 use super::memory::Fact;
-use super::observed::{Observed, Sight, cause};
+use super::observed::{Observed, Sight, causes, marked};
 use crate::failure::Failure;
 use crate::{network, render};
 
@@ -78,15 +78,21 @@ fn sights(shared: &Shared, group: &ProxyGroup, namespace: &str) -> Vec<Sight> {
         }
         let view = ctx.hub.proxy(&uid, now);
         let departing = ctx.feeds.departing(&pod, &ctx.config.drain_taints);
-        let caused = cause(&pod, departing, deleting, wall).is_some();
-        let diverged = view.door != DoorView::Open && pod.is_ready();
+        // Whether an earlier leader closed its door for a drain, or chose it, is nowhere written.
+        let may_have = marked(&pod) && !shared.memories.knows(pod.uid());
+        let departure = shared.memories.departure(pod.uid(), departing, wall);
+        let caused = causes(&pod, departure, deleting, wall).strongest(wall).is_some();
+        let diverged = view.door != DoorView::Open && view.shut_for.is_zero();
         let lasting = |fact, holds| shared.memories.lasting(pod.uid(), fact, holds, now);
+        let back = pod.is_ready() && !marked(&pod);
         Sight {
+            released_for: shared.memories.released(pod.uid(), caused, may_have, back, now),
             caused_for: lasting(Fact::Caused, caused),
+            unschedulable_for: lasting(Fact::Unschedulable, pod.is_unschedulable()),
             sealed_for: lasting(Fact::Sealed, pod.is_sealed()),
             diverged_for: lasting(Fact::Diverged, diverged),
             view,
-            departing,
+            departure,
             pod,
         }
     };

@@ -11,9 +11,12 @@ mod apply;
 mod create;
 mod look;
 mod memory;
+mod objects;
 mod observed;
 mod plan;
 mod status;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 

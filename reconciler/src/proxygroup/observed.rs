@@ -9,9 +9,8 @@ use spawnery_api::names::{annotation, finalizer, label};
 use spawnery_api::v1alpha1::{OnDeadline, ProxyGroup};
 use spawnery_api::view::PodView;
 use spawnery_core::door::{DoorView, ProxyView};
-use spawnery_core::drain::REQUEST_TTL;
 use spawnery_core::eviction::request::EvictionRequest;
-use spawnery_core::rollout::{Cause, DoorState, Leaving, Proxy};
+use spawnery_core::rollout::{Causes, Departure, DoorState, Leaving, PATIENCE, Proxy};
 
 use super::memory::OfGroup;
 use crate::network::plan::NotUsable;
@@ -61,39 +60,30 @@ pub(super) struct Sight {
     pub(super) pod: Arc<PodView>,
     /// What its agent says.
     pub(super) view: ProxyView,
-    /// Whether its node is being emptied.
-    pub(super) departing: bool,
+    /// What is known of the emptying of its node.
+    pub(super) departure: Departure,
     /// For how long something has wanted it gone.
     pub(super) caused_for: Duration,
+    /// For how long that has been over, while its door is not open and it is not ready again.
+    pub(super) released_for: Option<Duration>,
+    /// For how long the scheduler has found no node for it.
+    pub(super) unschedulable_for: Duration,
     /// For how long we have known that it is sealed.
     pub(super) sealed_for: Duration,
-    /// For how long it has been told to be unready while the kubelet says ready.
+    /// For how long it has been told to take nobody in while somebody may still get in.
     pub(super) diverged_for: Duration,
 }
 
-/// Why the pod must leave, group and size aside.
-pub(super) fn cause(pod: &PodView, departing: bool, deleting: bool, now: Timestamp) -> Option<Cause> {
-    if pod.is_sealed() {
-        Some(Cause::Sealed)
-    } else if deleting {
-        Some(Cause::GroupDeleted)
-    } else if requested(pod, now) {
-        Some(Cause::EvictionRequested)
-    } else if departing {
-        Some(Cause::NodeDeparting)
-    } else {
-        None
-    }
+/// What speaks for the pod's going, group size and inputs aside. A request that cannot be read counts as made just now.
+pub(super) fn causes(pod: &PodView, departure: Departure, group_deleted: bool, now: Timestamp) -> Causes {
+    let requested =
+        pod.eviction_requested().map(|text| EvictionRequest::from_annotation(text).map_or(now, |request| request.at));
+    Causes { sealed: pod.is_sealed(), group_deleted, departure, requested }
 }
 
-/// Somebody asked for its eviction, not too long ago. A request that cannot be read counts as made just now.
-fn requested(pod: &PodView, now: Timestamp) -> bool {
-    pod.eviction_requested().is_some_and(|text| {
-        EvictionRequest::from_annotation(text).map_or(true, |request| {
-            let age = Duration::try_from(now.duration_since(request.at)).unwrap_or_default();
-            age < REQUEST_TTL
-        })
-    })
+/// Its door was told to close.
+pub(super) fn marked(pod: &PodView) -> bool {
+    pod.annotation(annotation::DRAINING_SINCE).is_some()
 }
 
 /// Since when its door has been told to close. A value that cannot be read is to be written anew.
@@ -114,7 +104,7 @@ impl Sight {
 
     /// It was told to close, or is about to be removed.
     pub(super) fn marked(&self) -> bool {
-        self.pod.annotation(annotation::DRAINING_SINCE).is_some()
+        marked(&self.pod)
     }
 
     /// The kubelet has never called it ready: the condition has not flipped since the pod began. One that flipped later
@@ -125,9 +115,25 @@ impl Sight {
         !ready.holds && ready.last_transition_time.zip(began).is_some_and(|(flipped, began)| flipped <= began)
     }
 
-    /// A request that nobody repeated, which is to be taken off.
-    pub(super) fn request_expired(&self, now: Timestamp) -> bool {
-        self.pod.eviction_requested().is_some() && !requested(&self.pod, now)
+    /// Why it must leave, if it must.
+    fn causes(&self, observed: &Observed) -> Causes {
+        causes(&self.pod, self.departure, observed.deleting(), observed.now)
+    }
+
+    /// How long to wait until it has found no node for longer than a rollout waits; none when it need not.
+    pub(super) fn patience_left(&self) -> Option<Duration> {
+        let left = PATIENCE.checked_sub(self.unschedulable_for).filter(|left| !left.is_zero());
+        left.filter(|_| self.pod.is_unschedulable())
+    }
+
+    /// Its node is being emptied.
+    pub(super) fn departing(&self) -> bool {
+        self.departure == Departure::Underway
+    }
+
+    /// A request that is void, which is to be taken off.
+    pub(super) fn request_void(&self, observed: &Observed) -> bool {
+        self.causes(observed).withdrawn(observed.now)
     }
 
     /// Made from other inputs than a new pod would be. A pod without inputs was made by somebody else's scheme: it is
@@ -143,9 +149,11 @@ impl Sight {
             name: self.pod.name().to_owned(),
             created: self.pod.created(),
             ready: self.pod.is_ready(),
+            unschedulable_for: self.unschedulable_for,
             outdated: self.outdated(observed.desired_hash.as_deref()),
-            cause: cause(&self.pod, self.departing, observed.deleting(), observed.now),
+            cause: self.causes(observed).strongest(observed.now),
             caused_for: self.caused_for,
+            released_for: self.released_for,
             marked: self.marked(),
             trusted: !self.view.stale,
             players: self.view.last_players,
@@ -165,11 +173,11 @@ impl Sight {
                 DoorState::Shutting
             }
         };
-        let cause = cause(&self.pod, self.departing, observed.deleting(), observed.now);
         Leaving {
-            cause,
+            cause: self.causes(observed).strongest(observed.now),
             door,
             closing_for: Duration::try_from(observed.now.duration_since(since)).unwrap_or_default(),
+            shut_for: self.view.shut_for,
             timeout: Duration::from_secs(u64::try_from(drain.timeout_seconds).unwrap_or_default()),
             hold: drain.on_deadline == OnDeadline::Hold,
             overridden: self.pod.annotation(annotation::OVERRIDE) == Some(annotation::TRUE),

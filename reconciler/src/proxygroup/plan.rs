@@ -65,7 +65,7 @@ pub(super) struct Plan {
     pub(super) finalizer: Finalizer,
     pub(super) marks: Vec<(PodId, Marks)>,
     pub(super) doors: Vec<Door>,
-    /// Requests that nobody repeated.
+    /// Requests that are void: nobody repeated them, or their drain was called off.
     pub(super) expired: Vec<PodId>,
     pub(super) seals: Vec<(PodId, SealReason)>,
     pub(super) removals: Vec<PodId>,
@@ -96,7 +96,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
         },
         marks: seen.pods.iter().filter_map(|sight| marks(sight, seen)).collect(),
         doors: Vec::new(),
-        expired: alive.iter().filter(|sight| sight.request_expired(seen.now)).map(|sight| PodId::of(sight)).collect(),
+        expired: alive.iter().filter(|sight| sight.request_void(seen)).map(|sight| PodId::of(sight)).collect(),
         seals: Vec::new(),
         removals: Vec::new(),
         // Without a Network there is nothing to make a pod from; what is there is looked after all the same.
@@ -125,6 +125,11 @@ pub(super) fn plan(seen: &Observed) -> Plan {
         if proxy.cause == Some(Cause::EvictionRequested) {
             // Nobody may repeat it, and then nothing else wakes us.
             wake_in(&mut plan, REQUEST_TTL);
+        }
+        if let Some(left) = sight.patience_left()
+            && proxies.iter().any(|proxy| proxy.outdated)
+        {
+            wake_in(&mut plan, left);
         }
         let carried = seal::carried(&sight.pod);
         if let Some(renewal) = occupancy::renew_in(&facts(sight, seen), &carried) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use spawnery_api::conditions::{self, Desired, Outcome};
+use spawnery_api::names::annotation;
 use spawnery_api::names::condition::{self, reason};
 use spawnery_api::names::event::{self, action};
 use spawnery_api::v1alpha1::ProxyGroupStatus;
@@ -14,7 +15,7 @@ use super::plan::Told;
 use crate::network::plan::NotUsable;
 use crate::render;
 
-/// A kubelet that ignores a withdrawn readiness for so long is worth telling.
+/// A proxy that takes people in for so long after it was told not to is worth telling.
 pub(super) const DIVERGED_AFTER: Duration = Duration::from_mins(1);
 
 /// How far apart writes are that carry only counts.
@@ -66,7 +67,7 @@ fn node_draining(seen: &Observed) -> Desired {
     let mut nodes: Vec<_> = seen
         .pods
         .iter()
-        .filter(|sight| sight.departing && !sight.pod.is_terminating())
+        .filter(|sight| sight.departing() && !sight.pod.is_terminating())
         .filter_map(|sight| sight.pod.spec.node_name.as_deref())
         .collect();
     nodes.sort_unstable();
@@ -84,6 +85,9 @@ fn degraded(seen: &Observed) -> Desired {
         && *of == generation
     {
         return Desired::new(condition::DEGRADED, true, reason::PROXY_POD_REJECTED).message(message.clone());
+    }
+    if let Some(refusal) = seen.memory.refused.values().next() {
+        return Desired::new(condition::DEGRADED, true, reason::OBJECT_REJECTED).message(refusal.message.clone());
     }
     let blocked = seen.pods.iter().filter(|sight| sight.alive()).find_map(unschedulable);
     if let Some(message) = blocked {
@@ -110,9 +114,12 @@ fn diverged(seen: &Observed) -> Desired {
         return Desired::new(condition::READINESS_DIVERGED, false, reason::READINESS_AGREES);
     }
     Desired::new(condition::READINESS_DIVERGED, true, reason::READINESS_DIVERGED).message(format!(
-        "told to be unready, but ready to the kubelet for more than {} s, so players may still be sent there: {}",
+        "told more than {} s ago to take nobody in, and somebody may still get in, so no deadline of a drain runs there: {}. \
+         Their agents do not hear us, or the kubelet does not hear them: mend that, or let the pod go whoever is on it \
+         with the annotation {}=true",
         DIVERGED_AFTER.as_secs(),
-        names.join(", ")
+        names.join(", "),
+        annotation::OVERRIDE
     ))
 }
 
@@ -162,11 +169,13 @@ fn flank(status: &mut ProxyGroupStatus, desired: Desired, now: Timestamp, events
     if current.is_some_and(|current| same_but_for_a_name(current, &desired)) {
         return;
     }
+    let rejected = desired.reason == reason::OBJECT_REJECTED;
     let (kind, holds, note) = (desired.kind, desired.status == conditions::Status::True, desired.message.clone());
     if conditions::set(&mut status.conditions, desired, second(now)) != Outcome::Flipped || (first && !holds) {
         return;
     }
     let (set, cleared) = match kind {
+        condition::DEGRADED if rejected => (reason::OBJECT_REJECTED, event::PROXY_PODS_ADMITTED),
         condition::DEGRADED => (event::PROXY_POD_BLOCKED, event::PROXY_PODS_ADMITTED),
         condition::READINESS_DIVERGED => (event::READINESS_DIVERGED, event::READINESS_AGREES),
         condition::CONFIG_CHANGED => (reason::CONFIG_CHANGED, reason::CONFIG_CURRENT),

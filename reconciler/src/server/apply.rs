@@ -25,7 +25,7 @@ use super::look::Scene;
 use super::observed::Memory;
 use super::plan::{Finalizer, Plan, PodStep, Told};
 use super::status::{self, History, Write};
-use super::{Shared, create};
+use super::{Shared, create, loss};
 use crate::failure::Failure;
 use crate::pass::{Done, SHORTLY};
 use crate::{finalizers, seal};
@@ -50,12 +50,16 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
     }
     let due = write(shared, scene, &plan).await?;
     tell(shared, &scene.server, &plan.events);
+    lose(shared, scene, &plan);
     open(shared, scene, &plan);
     if plan.pod == PodStep::Delete {
         delete_pod(shared, scene).await?;
         return Ok(Done::Again);
     }
     if plan.delete_server && delete_server(shared, scene).await? {
+        return Ok(Done::Again);
+    }
+    if plan.lost.is_some() {
         return Ok(Done::Again);
     }
     let now = shared.ctx.wall();
@@ -110,6 +114,22 @@ fn wake_stranded(shared: &Shared, scene: &Scene) {
     shared.ctx.wake.servers.send_all(stranded.iter().map(|server| ObjectRef::from_obj(server.as_ref())));
 }
 
+/// Counts players who were lost, once that is written: a leader that ends in between leaves them out, none counts them
+/// twice.
+fn lose(shared: &Shared, scene: &Scene, plan: &Plan) {
+    let Some(lost) = plan.lost else { return };
+    shared.ctx.metrics.lost(lost);
+    tracing::warn!(
+        namespace = scene.namespace,
+        name = scene.name,
+        group = scene.server.spec.group_ref.name,
+        node = plan.status.node_name,
+        players = lost.players,
+        cause = lost.cause.as_str(),
+        "players were lost"
+    );
+}
+
 /// Writes the marks on the pod. A pod that went meanwhile needs none.
 async fn mark(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<(), Failure> {
     let Some(pod) = scene.pod.here() else { return Ok(()) };
@@ -147,8 +167,8 @@ async fn seal(shared: &Shared, scene: &Scene, plan: &Plan, reason: SealReason) -
     match patch_pod(shared, scene, manager::SEAL, &seal::seal_patch(reason, &pod.uid), "seal the pod").await {
         Ok(true) => {
             hub.mark_sealed(&uid);
-            let cause = plan.memory.cause.map_or("", |cause| cause.as_str());
-            let note = format!("nobody gets in any more and the pod may go: {} ({cause})", reason.as_str());
+            let cause = plan.memory.cause.map(|cause| format!(" ({})", cause.as_str())).unwrap_or_default();
+            let note = format!("nobody gets in any more and the pod may go: {}{cause}", reason.as_str());
             tell(shared, &scene.server, &[Told::normal(event::POD_SEALED, action::SEAL_POD, note)]);
             Ok(Done::Again)
         }
@@ -185,6 +205,9 @@ pub(super) async fn write(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
     }
     put_status(shared, scene, plan.status.clone()).await?;
     keep(None, Some(scene.now));
+    if plan.lost.is_some() {
+        shared.remember(&scene.uid, loss::settled(shared.memory(&scene.uid), scene.now));
+    }
     Ok(None)
 }
 

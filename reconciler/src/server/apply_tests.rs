@@ -2,97 +2,31 @@
 //! asked.
 
 use super::*;
-use crate::args::{Args, Config};
-use crate::bootstrap::Accounts;
-use crate::channel::metrics::ChannelMetrics;
-use crate::context::Context;
-use crate::feeds;
-use crate::hub::{Hub, HubConfig};
+use crate::hub::HubConfig;
 use crate::latest::Latest;
-use crate::metrics::Metrics;
 use crate::overlay::Overlays;
 use crate::server::look::Scene;
 use crate::server::observed::{Memory, PodFacts, PodSight};
 use crate::server::plan;
-use clap::Parser as _;
-use http::{Request, Response};
-use http_body_util::BodyExt as _;
+use crate::testing::{self, Asked, Refusal};
 use kube::Client;
-use kube::client::Body;
 use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
 use serde_json::json;
 use spawnery_core::door::DoorView;
-use spawnery_core::floor::Width;
+use spawnery_core::loss::Cause;
 use spawnery_core::occupancy::Carried;
-use spawnery_runtime::client::Clients;
-use spawnery_runtime::clock::Clock;
-use spawnery_runtime::events::Events;
-use spawnery_runtime::leader::Leadership;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::watch;
 
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
-
-/// Answers every request with what was sent, or with `refusal` where its method and path contain these.
 fn api_server(refusal: Option<(&'static str, u16)>) -> (Client, Asked) {
-    let asked = Asked::default();
-    let seen = Arc::clone(&asked);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let seen = Arc::clone(&seen);
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let what = format!("{} {}", parts.method, parts.uri.path());
-            let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
-            seen.lock().push((what.clone(), sent));
-            let refused = refusal.filter(|(part, _)| what.contains(part)).map(|(_, code)| code);
-            let (code, answer) = match refused {
-                Some(code) => {
-                    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                        "message": "as told", "reason": "Told", "code": code });
-                    (code, status.to_string().into_bytes())
-                }
-                None => (200, body.to_vec()),
-            };
-            let response = Response::builder().status(code).body(Body::from(answer))?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
-        }
-    });
-    (Client::new(service, "default"), asked)
+    testing::api_server(&Refusal::new(Mutex::new(refusal)))
 }
 
 fn shared(client: &Client) -> Shared {
-    let args = Args::try_parse_from(["spawnery-reconciler", "--operator-namespace=ops", "--pod-name="]).unwrap();
-    let config = Config::new(&args, 1).unwrap();
-    let clock = Clock::system();
-    let (wake, _) = feeds::queues();
-    let (feeds, _) = feeds::start(client, &config, &wake, clock);
-    let (events, _) = Events::start(client.clone(), "test".to_owned(), clock);
-    let mut registry = Registry::default();
-    let hub = Hub::new(HubConfig::default(), ChannelMetrics::new(&mut registry));
-    hub.lead(1, || true);
-    hub.listed();
-    let recorder = events.recorder(event::action::SYNC_STATUS);
-    let ctx = Context {
-        metrics: Metrics::new(&mut registry, events.counts()),
-        clients: Clients { api: client.clone(), strict: client.clone() },
-        leadership: Leadership::without_election(1),
-        width: watch::channel(Width::Occupied).1,
-        ca: watch::channel(None).1,
-        watched: watch::channel(Arc::new(BTreeSet::new())).1,
-        accounts: Accounts::default(),
-        wake,
-        config,
-        clock,
-        feeds,
-        hub,
-        events,
-    };
+    let ctx = Arc::new(testing::context(client, HubConfig::default()));
     Shared {
-        ctx: Arc::new(ctx),
-        recorder,
+        recorder: ctx.events.recorder(event::reporter::SERVER),
+        ctx,
         servers: Latest::default(),
         pods: Latest::default(),
         overlays: Overlays::default(),
@@ -113,6 +47,9 @@ fn scene(shared: &Shared, phase: &str, change: impl FnOnce(&mut Server, &mut Pod
         running: true,
         ready: true,
         terminal: false,
+        node: "games-1".to_owned(),
+        game_ends: 0,
+        game_runs: true,
         address: Some("127.0.0.1:25565".to_owned()),
         started: None,
         carried: Carried { occupied: false, safe_to_evict: Some("true".to_owned()), do_not_disrupt: None },
@@ -220,6 +157,49 @@ async fn a_pod_is_deleted_after_its_phase_is_written_and_only_that_pod() {
     assert_eq!(what, ["PUT", "DELETE"]);
     assert_eq!(asked[0].1["status"]["phase"], "Terminating");
     assert_eq!(asked[1].1["preconditions"]["uid"], "p");
+}
+
+/// A drain that an earlier leader began ten minutes ago: nobody knows whether its players could be moved since.
+#[tokio::test]
+async fn a_clock_that_was_put_off_stays_so_when_that_cannot_be_written() {
+    for (refusal, code) in [("PUT", 409), ("PUT", 500), ("PATCH", 500)] {
+        let (client, _) = api_server(Some((refusal, code)));
+        let shared = shared(&client);
+        let mut scene = scene(&shared, "Draining", |server, pod| {
+            registered(server, pod);
+            let status = server.status.get_or_insert_default();
+            status.registered = false;
+            status.drain_started_at = Some(shared.ctx.wall().checked_sub(Duration::from_mins(10)).unwrap().into());
+        });
+        scene.memory.since = None;
+        let view = scene.view.as_mut().unwrap();
+        (view.occupied, view.door) = (true, DoorView::Closed { waiting_for: Vec::new() });
+        let done = carry_out(&shared, &scene).await;
+        assert!(done.is_err(), "{refusal} {code}: {done:?}");
+        scene.memory = shared.memory("s");
+        let plan = plan::plan(&scene.observed());
+        assert_eq!(plan.seal, None, "after {refusal} {code}");
+        let started = plan.status.drain_started_at.unwrap().0;
+        assert!(started >= scene.now, "after {refusal} {code}: {started}");
+    }
+}
+
+#[tokio::test]
+async fn players_are_counted_as_lost_after_that_is_written() {
+    for (refusal, want) in [(None, 3), (Some(("PUT", 500)), 0)] {
+        let (client, asked) = api_server(refusal);
+        let shared = shared(&client);
+        let scene = scene(&shared, "Starting", |server, pod| {
+            registered(server, pod);
+            let status = server.status.get_or_insert_default();
+            (status.players, status.game_ends, status.registered) = (3, Some(0), false);
+            (pod.game_ends, pod.game_runs, pod.ready) = (1, false, false);
+        });
+        let done = carry_out(&shared, &scene).await;
+        assert_eq!(shared.ctx.metrics.players_lost(Cause::GameEnded), want, "{done:?}");
+        assert_eq!(shared.memory("s").players, (want > 0).then_some(0));
+        assert_eq!(asked.lock()[0].1["status"]["gameEnds"], 1);
+    }
 }
 
 #[tokio::test]

@@ -1,19 +1,20 @@
-//! The life of a Server that has, or had, a pod: its phase, why its door closes, and when the pod may go.
+//! The life of a Server that has, or had, a pod: its phase, what its status mirrors, and when it goes.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spawnery_api::conditions::{self, Desired, Status};
-use spawnery_api::names::condition::{self, reason};
+use spawnery_api::conditions::{self, Desired};
+use spawnery_api::names::condition;
 use spawnery_api::names::event::{self, action};
-use spawnery_core::door::{DoorView, ServerView, WantDoor};
-use spawnery_core::drain::{self, Cause, Causes, Clock, Deadline, Held};
+use spawnery_core::door::{DoorView, ServerView};
+use spawnery_core::drain::{self, Cause, Clock, Deadline, Held};
 use spawnery_core::occupancy::{self, SealReason};
 use spawnery_core::phase::{self, Decision, FLAP_RESET, Losses, Phase, PodEffect, Reason, STREAM_GRACE};
 
 use super::observed::Observed;
 use super::plan::{Finalizer, Plan, PodStep, Told, signed, stamp};
+use super::{closing, loss};
 
 /// How long a sealed pod is left to whoever asked for its eviction before we remove it ourselves.
 pub(crate) const UNUSED_SEAL: Duration = Duration::from_secs(10);
@@ -26,21 +27,34 @@ const STEPS: usize = 8;
 
 /// Plans the next step of a Server's life.
 pub(crate) fn live(seen: &Observed<'_>, plan: &mut Plan) {
+    let before = Phase::parse(&plan.status.phase);
+    let clock = resume(seen, plan);
     let phase = step(seen, plan);
-    let drain = drain(seen, plan, phase);
-    close(seen, plan, phase, &drain);
+    let drain = closing::drain(seen, plan, phase, clock);
+    closing::close(seen, plan, phase, &drain);
     mirror(seen, plan, phase);
+    loss::account(seen, plan, before, phase);
     mark(seen, plan);
     leave(seen, plan, phase, &drain);
     wake(seen, plan, phase);
-    plan.memory.cause = drain.cause;
-    plan.memory.held_since = drain.clock.held_since;
+    plan.memory.cause = drain.remembered;
+    let started = plan.status.drain_started_at.as_ref().map(|started| started.0);
+    plan.memory.clock = Some(Clock { started, ..drain.clock });
     if let Some(at) = drain.wake {
         plan.wake_at(at);
     }
     if let Deadline::Held(Held::ProxiesUnreachable | Held::NoFallbackAvailable) = drain.deadline {
         plan.wake_at(after(seen.now, HELD_LOOKS));
     }
+}
+
+/// Takes up what this process last decided and may not have been able to write, and what it sees going on.
+fn resume(seen: &Observed<'_>, plan: &mut Plan) -> Clock {
+    let clock = Clock::resumed(seen.memory.clock, plan.status.drain_started_at.as_ref().map(|started| started.0));
+    plan.status.drain_started_at = clock.started.map(Time);
+    let uncounted = seen.view.as_ref().is_some_and(|view| view.stale);
+    plan.memory.uncounted_since = if uncounted { seen.memory.uncounted_since.or(Some(seen.now)) } else { None };
+    clock
 }
 
 /// Takes steps of the phase machine until it rests.
@@ -87,6 +101,11 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
         max_stale_reached: rules
             .max_stale
             .is_some_and(|max| since(&status.retiring_since).is_some_and(|d| d >= signed(max))),
+        // Counted by this process alone: what came before nobody of us could hear.
+        silence_deadline_reached: plan
+            .memory
+            .uncounted_since
+            .is_some_and(|since| seen.now.duration_since(since) > signed(seen.startup_deadline)),
         retention_elapsed: since(&status.failed_at).is_some_and(|d| d >= signed(rules.retention)),
         ready_for: since(&status.ready_since).and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
     }
@@ -165,131 +184,6 @@ fn tell(plan: &mut Plan, seen: &Observed<'_>, decision: Decision) {
     plan.events.push(Told::normal(reason, action::SYNC_STATUS, note));
 }
 
-/// Decides why the door closes, whether players are moved, and how far the deadline is.
-fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) -> drain::Decision {
-    let draining = conditions::get(&plan.status.conditions, condition::DRAINING)
-        .filter(|draining| draining.status == Status::True.as_str());
-    let previous = seen.memory.cause.or_else(|| draining.and_then(|draining| Cause::parse(&draining.reason)));
-    let started = plan.status.drain_started_at.as_ref().map(|started| started.0);
-    let pod = seen.pod.ours();
-    let inputs = drain::Inputs {
-        causes: Causes {
-            deleted: seen.deleting(),
-            pod_terminating: seen.pod.going().is_some(),
-            draining: match phase {
-                Phase::Draining | Phase::Terminating => true,
-                Phase::Failed => started.is_some(),
-                Phase::Pending | Phase::Starting | Phase::Ready | Phase::Retiring => false,
-            },
-            retiring: phase == Phase::Retiring,
-            node_departing: seen.node_departing,
-            eviction_requested: pod.and_then(|pod| pod.eviction_requested),
-            previous,
-        },
-        closing_since: draining.map(|draining| draining.last_transition_time.0),
-        clock: if seen.memory.since.is_some() {
-            Clock { started, held_since: seen.memory.held_since }
-        } else {
-            Clock::taken_over(started)
-        },
-        killed_at: seen.pod.going().and_then(|pod| pod.killed_at),
-        audible: seen.view.as_ref().is_none_or(|view| view.audible),
-        // Nobody needs a place where nobody is.
-        fallback_ready: seen.fallback_ready || seen.view.as_ref().is_some_and(|view| !view.occupied),
-        now: seen.now,
-    };
-    let decision = drain::decide(&inputs, &seen.rules().drain);
-    if decision.clock.started != started {
-        // Rounded up, since the API server keeps whole seconds: a deadline may come late, not early.
-        plan.status.drain_started_at = decision.clock.started.map(|started| Time(whole_second_after(started)));
-    }
-    plan.clear_request = decision.clear_request && seen.pod.here().is_some_and(|pod| pod.sealed.is_none());
-    report(seen, plan, &decision);
-    decision
-}
-
-fn whole_second_after(moment: Timestamp) -> Timestamp {
-    let floor = stamp(moment);
-    if floor == moment { moment } else { floor.saturating_add(Duration::from_secs(1)).unwrap_or(floor) }
-}
-
-/// Tells people why the door closes and what it waits for.
-fn report(seen: &Observed<'_>, plan: &mut Plan, decision: &drain::Decision) {
-    let Some(cause) = decision.cause else {
-        // A sealed pod goes, whatever became of the cause.
-        let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
-        if !sealed && conditions::is_true(&plan.status.conditions, condition::DRAINING) {
-            plan.set(seen, Desired::new(condition::DRAINING, false, reason::NOT_DRAINING));
-            plan.events.push(Told::normal(event::DOOR_REOPENED, action::DRAIN_SERVER, "takes newcomers again"));
-        }
-        return;
-    };
-    let was_closing = conditions::is_true(&plan.status.conditions, condition::DRAINING);
-    let stranded = decision.deadline == Deadline::Held(Held::NoFallbackAvailable);
-    let was_stranded = conditions::get(&plan.status.conditions, condition::DRAINING)
-        .is_some_and(|draining| draining.reason == reason::NO_FALLBACK_AVAILABLE);
-    let message = match decision.deadline {
-        Deadline::None if cause.moves() => "takes nobody new; its players may finish first".to_owned(),
-        Deadline::None => "takes nobody new; its players may stay".to_owned(),
-        Deadline::Running { at } => format!("players are moved; whoever is left at {at:.0} is disconnected"),
-        Deadline::Held(Held::NoFallbackAvailable) => {
-            "no server of a fallback group is ready to take the players, so the drain waits".to_owned()
-        }
-        Deadline::Held(Held::ProxiesUnreachable) => {
-            "a proxy cannot be told to move players, so the drain waits".to_owned()
-        }
-        Deadline::Held(Held::ByPolicy) => "the deadline has passed; the group waits for the last player".to_owned(),
-        Deadline::Passed => "the deadline has passed; whoever is left is disconnected".to_owned(),
-    };
-    let reason = if stranded { reason::NO_FALLBACK_AVAILABLE } else { cause.as_str() };
-    plan.set(seen, Desired::new(condition::DRAINING, true, reason).message(message));
-    if !was_closing && cause.may_pass() {
-        let note = format!("takes nobody new: {}", cause.as_str());
-        plan.events.push(Told::normal(event::DOOR_CLOSING, action::DRAIN_SERVER, note));
-    }
-    if stranded && !was_stranded {
-        let note = "no server of a fallback group is ready to take its players";
-        plan.events.push(Told::warning(event::NO_FALLBACK_AVAILABLE, action::DRAIN_SERVER, note));
-    }
-}
-
-/// Decides about the door and the seal.
-fn close(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Decision) {
-    let Some(pod) = seen.pod.ours() else {
-        plan.status.registered = false;
-        return;
-    };
-    let here = seen.pod.here().is_some();
-    let open = here && phase == Phase::Ready && drain.cause.is_none() && pod.sealed.is_none() && pod.address.is_some();
-    plan.door = Some(if open { WantDoor::Open } else { WantDoor::Closed });
-    plan.status.registered = open;
-    plan.status.was_registered |= open;
-    if let Some(address) = &pod.address {
-        plan.status.address.clone_from(address);
-    }
-    let occupied = seen.view.as_ref().is_some_and(|view| view.occupied);
-    plan.moving = drain.moving && plan.status.was_registered && occupied && !pod.terminal;
-    // A pod that somebody deleted waits for its seal in its pre-stop hook, also where its Server has nothing to wait for.
-    let held_up = seen.pod.going().is_some() || (here && phase != Phase::Terminating);
-    if held_up && pod.sealed.is_none() {
-        let empty = pod.terminal || seen.view.as_ref().is_some_and(|view| view.door.may_seal());
-        plan.seal = drain::seal(drain, empty, pod.overridden);
-    }
-    enforce(seen, plan, open);
-}
-
-/// Says so when closing the door of an open server would keep nobody out.
-fn enforce(seen: &Observed<'_>, plan: &mut Plan, open: bool) {
-    let Some(view) = seen.view.as_ref().filter(|view| open && view.ever_connected) else { return };
-    if !view.enforced {
-        let message = "there is no proxy that would stop sending players here, and its agent cannot refuse them";
-        let desired = Desired::new(condition::DOOR_NOT_ENFORCED, true, reason::AGENT_CANNOT_CLOSE).message(message);
-        plan.set(seen, desired);
-    } else if conditions::is_true(&plan.status.conditions, condition::DOOR_NOT_ENFORCED) {
-        plan.set(seen, Desired::new(condition::DOOR_NOT_ENFORCED, false, reason::DOORS_ENFORCED));
-    }
-}
-
 /// Mirrors what the agents say into the status.
 fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let Some(view) = &seen.view else { return };
@@ -297,9 +191,11 @@ fn mirror(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let count = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
     // An agent that is back and has not counted yet says nothing about players, and before anybody could get in there is
     // nothing to say.
-    let counted = status.was_registered && (view.slots > 0 || view.players.is_some());
-    if counted && (status.players, status.slots) != (count(view.last_players), count(view.slots)) {
-        (status.players, status.slots) = (count(view.last_players), count(view.slots));
+    let reported = loss::reported(seen).filter(|_| status.was_registered);
+    if let Some(players) = reported
+        && (status.players, status.slots) != (count(players), count(view.slots))
+    {
+        (status.players, status.slots) = (count(players), count(view.slots));
         status.players_updated_at = Some(Time(stamp(seen.now)));
     }
     let sealed = seen.pod.ours().is_some_and(|pod| pod.sealed.is_some());
@@ -335,6 +231,10 @@ fn leave(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, drain: &drain::Deci
     if phase == Phase::Terminating {
         if seen.pod.here().is_none() && plan.seal.is_none() && !people_on_a_going_pod(seen, plan) {
             if seen.deleting() {
+                // With the finalizer the Server goes, and with it what would say that its players are counted.
+                if plan.lost.is_some() {
+                    return;
+                }
                 plan.finalizer = Finalizer::Release;
             } else {
                 plan.delete_server = true;
@@ -367,11 +267,15 @@ fn wake(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
     let from = |moment: &Option<Time>, duration: Duration| moment.as_ref().map(|moment| after(moment.0, duration));
     let rules = seen.rules();
     let at = match phase {
-        // The deadline is passed when more than it has gone by.
-        Phase::Pending | Phase::Starting => starting_since(seen, plan)
-            .map(|began| after(began, seen.startup_deadline.saturating_add(Duration::from_millis(1)))),
+        Phase::Pending | Phase::Starting => {
+            starting_since(seen, plan).map(|began| more_than(began, seen.startup_deadline))
+        }
         Phase::Ready if status.readiness_losses > 0 => from(&status.ready_since, FLAP_RESET),
-        Phase::Retiring => rules.max_stale.and_then(|max_stale| from(&status.retiring_since, max_stale)),
+        Phase::Retiring => {
+            let too_old = rules.max_stale.and_then(|max_stale| from(&status.retiring_since, max_stale));
+            let silent = plan.memory.uncounted_since.map(|since| more_than(since, seen.startup_deadline));
+            [too_old, silent].into_iter().flatten().min()
+        }
         Phase::Failed => from(&status.failed_at, rules.retention),
         Phase::Ready | Phase::Draining | Phase::Terminating => None,
     };
@@ -384,6 +288,11 @@ fn wake(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
         let left = STREAM_GRACE.saturating_sub(view.stream_down_for);
         plan.wake_at(after(seen.now, left.max(Duration::from_millis(1))));
     }
+}
+
+/// The first moment at which more than `duration` has gone by.
+fn more_than(moment: Timestamp, duration: Duration) -> Timestamp {
+    after(moment, duration.saturating_add(Duration::from_millis(1)))
 }
 
 fn after(moment: Timestamp, duration: Duration) -> Timestamp {

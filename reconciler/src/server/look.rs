@@ -27,6 +27,7 @@ pub(super) struct Scene {
     pub(super) pod: PodSight,
     pub(super) view: Option<ServerView>,
     node_departing: bool,
+    node_down: bool,
     fallback_ready: bool,
     pub(super) memory: Memory,
     startup_deadline: std::time::Duration,
@@ -42,6 +43,7 @@ impl Scene {
             pod: self.pod.clone(),
             view: self.view.clone(),
             node_departing: self.node_departing,
+            node_down: self.node_down,
             fallback_ready: self.fallback_ready,
             memory: self.memory.clone(),
             startup_deadline: self.startup_deadline,
@@ -60,6 +62,7 @@ impl Scene {
             network: true,
             view: None,
             node_departing: false,
+            node_down: false,
             fallback_ready: true,
             memory: Memory::default(),
             startup_deadline: std::time::Duration::from_mins(5),
@@ -104,6 +107,7 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
         network,
         pod: PodSight::of(&server, pod.as_deref(), now),
         view: None,
+        node_down: ctx.feeds.down(node(&server, pod.as_deref())),
         node_departing: pod.as_ref().is_some_and(|pod| ctx.feeds.departing(pod, &ctx.config.drain_taints)),
         fallback_ready: true,
         memory,
@@ -120,6 +124,12 @@ pub(super) async fn look(shared: &Shared, server: Arc<Server>) -> Result<Scene, 
         scene.fallback_ready = fallback_ready(ctx, &scene);
     }
     Ok(scene)
+}
+
+/// The node that the pod is on, or was on.
+fn node<'a>(server: &'a Server, pod: Option<&'a PodView>) -> &'a str {
+    let there = pod.and_then(|pod| pod.spec.node_name.as_deref());
+    there.or_else(|| server.status.as_ref().map(|status| status.node_name.as_str())).unwrap_or_default()
 }
 
 /// Whether the status says that there is a pod.

@@ -7,9 +7,11 @@
 //! What is decided is pure ([`plan`], [`life`] over the core's phase machine and drain rules); the rest reads and writes.
 
 mod apply;
+mod closing;
 mod create;
 mod life;
 mod look;
+mod loss;
 mod observed;
 mod plan;
 mod status;

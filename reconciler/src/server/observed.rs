@@ -7,7 +7,7 @@ use spawnery_api::names::{annotation, container, finalizer, port};
 use spawnery_api::v1alpha1::{OnDeadline as ApiOnDeadline, Server, ServerDrain, ServerGroup};
 use spawnery_api::view::{PodPhase, PodView};
 use spawnery_core::door::ServerView;
-use spawnery_core::drain::{Cause, OnDeadline, Policy};
+use spawnery_core::drain::{Cause, Clock, OnDeadline, Policy};
 use spawnery_core::eviction::request::EvictionRequest;
 use spawnery_core::occupancy::{Carried, SealReason};
 use spawnery_core::phase::MAX_CONTAINER_RESTARTS;
@@ -29,6 +29,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) view: Option<ServerView>,
     /// The pod's node is being emptied.
     pub(crate) node_departing: bool,
+    /// The pod's node is gone, or does not answer.
+    pub(crate) node_down: bool,
     /// A server of a group that players may be moved to is ready.
     pub(crate) fallback_ready: bool,
     /// What this process remembers of the Server.
@@ -158,6 +160,12 @@ pub(crate) struct PodFacts {
     pub(crate) ready: bool,
     /// It ended for good, or its game crash-loops: nobody is on it.
     pub(crate) terminal: bool,
+    /// The node that it was placed on; empty until then.
+    pub(crate) node: String,
+    /// How often the process of its game has ended.
+    pub(crate) game_ends: i32,
+    /// A process of its game runs now.
+    pub(crate) game_runs: bool,
     /// `host:port` at which proxies reach it.
     pub(crate) address: Option<String>,
     /// When the kubelet took it.
@@ -177,7 +185,10 @@ pub(crate) struct PodFacts {
 impl PodFacts {
     /// Reads a pod. An eviction request that cannot be read counts as made just now.
     pub(crate) fn of(pod: &PodView, now: Timestamp) -> Self {
-        let crash_looping = pod.container(container::SERVER).is_some_and(|game| {
+        let game = pod.container(container::SERVER);
+        // A restart is counted when the next process begins, so the sum does not change then.
+        let game_over = pod.is_terminal() || game.is_some_and(|game| game.ended_at.is_some());
+        let crash_looping = game.is_some_and(|game| {
             u32::try_from(game.restart_count).is_ok_and(|restarts| restarts >= MAX_CONTAINER_RESTARTS)
                 && game.waiting_reason.as_deref() == Some("CrashLoopBackOff")
         });
@@ -189,6 +200,9 @@ impl PodFacts {
             running: pod.status.phase == PodPhase::Running,
             ready: pod.is_ready(),
             terminal: pod.is_terminal() || crash_looping,
+            node: pod.spec.node_name.clone().unwrap_or_default(),
+            game_ends: game.map_or(0, |game| game.restart_count).saturating_add(i32::from(game_over)),
+            game_runs: !game_over,
             address: pod.status.pod_ip.as_deref().filter(|ip| !ip.is_empty()).map(address),
             started: pod.status.start_time,
             carried: seal::carried(pod),
@@ -216,10 +230,20 @@ pub(crate) struct Memory {
     pub(crate) declared: Option<String>,
     /// Why its door closes.
     pub(crate) cause: Option<Cause>,
-    /// Since when the drain's clock stands still.
-    pub(crate) held_since: Option<Timestamp>,
+    /// The drain's clock as it was last decided on, written or not; `None` until this process has.
+    pub(crate) clock: Option<Clock>,
+    /// Since when nobody could count its players.
+    pub(crate) uncounted_since: Option<Timestamp>,
     /// Since when its pod is known to be sealed.
     pub(crate) sealed_at: Option<Timestamp>,
+    /// Players last reported on it; `None` until this process has heard a count.
+    pub(crate) players: Option<u32>,
+    /// Players last reported before its agent was not heard, and when that was last so.
+    pub(crate) before_silence: Option<(u32, Timestamp)>,
+    /// When its node was last down, or its agent not heard since.
+    pub(crate) node_down_at: Option<Timestamp>,
+    /// When its players were last counted as lost with the process of their game: an older count is of nobody.
+    pub(crate) lost_at: Option<Timestamp>,
     /// When its status was last written.
     pub(crate) written: Option<Timestamp>,
     /// Since when its status as it should be is not the one that is written.
@@ -280,6 +304,27 @@ mod tests {
     #[case::a_sidecar_does_not_matter(crashing("metrics", 9, "CrashLoopBackOff"), false)]
     fn terminal(#[case] value: Value, #[case] want: bool) {
         assert_eq!(PodFacts::of(&pod(value), NOW).terminal, want);
+    }
+
+    fn game(status: &Value) -> Value {
+        json!({ "metadata": {}, "status": { "phase": "Running", "containerStatuses": [status] } })
+    }
+
+    /// Of one life after another: an end counts at once, and the restart after it does not count again.
+    #[rstest]
+    #[case::not_begun(json!({"metadata": {}}), 0, true)]
+    #[case::running(game(&json!({"name": "minecraft", "restartCount": 0, "state": {"running": {}}})), 0, true)]
+    #[case::ended(game(&json!({"name": "minecraft", "restartCount": 0, "state": {"terminated": {"finishedAt": "2026-11-29T10:00:03Z"}}})), 1, false)]
+    #[case::waits_to_run_again(game(&json!({"name": "minecraft", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"finishedAt": "2026-11-29T10:00:03Z"}}})), 1, false)]
+    #[case::runs_again(game(&json!({"name": "minecraft", "restartCount": 1, "state": {"running": {}},
+        "lastState": {"terminated": {"finishedAt": "2026-11-29T10:00:03Z"}}})), 1, true)]
+    #[case::ended_again(game(&json!({"name": "minecraft", "restartCount": 1, "state": {"terminated": {"finishedAt": "2026-11-29T10:00:09Z"}}})), 2, false)]
+    #[case::a_sidecar_does_not_matter(game(&json!({"name": "metrics", "restartCount": 7, "state": {"running": {}}})), 0, true)]
+    #[case::over_for_good(json!({"metadata": {}, "status": {"phase": "Failed"}}), 1, false)]
+    fn ends_of_the_game(#[case] value: Value, #[case] ends: i32, #[case] runs: bool) {
+        let facts = PodFacts::of(&pod(value), NOW);
+        assert_eq!((facts.game_ends, facts.game_runs), (ends, runs));
     }
 
     #[rstest]

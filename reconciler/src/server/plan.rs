@@ -12,6 +12,7 @@ use spawnery_api::names::condition::{self, reason};
 use spawnery_api::names::event::{self, action};
 use spawnery_api::v1alpha1::ServerStatus;
 use spawnery_core::door::WantDoor;
+use spawnery_core::loss::Lost;
 use spawnery_core::occupancy::{Marks, SealReason};
 
 use super::life;
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) seal: Option<SealReason>,
     /// The Server object is to be deleted, to be replaced by its group.
     pub(crate) delete_server: bool,
+    /// Players whom the server loses now; counted once the status is written.
+    pub(crate) lost: Option<Lost>,
     /// The status as it is to be.
     pub(crate) status: ServerStatus,
     /// What to tell people.
@@ -103,6 +106,7 @@ impl Plan {
             clear_request: false,
             seal: None,
             delete_server: false,
+            lost: None,
             status,
             events: Vec::new(),
             memory: Memory { since: seen.memory.since.or(Some(seen.now)), ..seen.memory.clone() },

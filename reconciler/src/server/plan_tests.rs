@@ -7,7 +7,7 @@ use rstest::rstest;
 use spawnery_api::names::finalizer;
 use spawnery_api::v1alpha1::Server;
 use spawnery_core::door::{DoorView, ServerView};
-use spawnery_core::drain::{Cause, OnDeadline};
+use spawnery_core::drain::{Cause, Clock, OnDeadline};
 use spawnery_core::occupancy::Carried;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -19,6 +19,12 @@ fn at(seconds: i64) -> Timestamp {
 #[path = "start_tests.rs"]
 mod start;
 
+#[path = "loss_tests.rs"]
+mod loss;
+
+#[path = "closing_tests.rs"]
+mod closing;
+
 /// A Server with its pod, and what surrounds them.
 struct Scene {
     server: Server,
@@ -27,6 +33,7 @@ struct Scene {
     group: Option<GroupRules>,
     network: bool,
     node_departing: bool,
+    node_down: bool,
     fallback_ready: bool,
     memory: Memory,
 }
@@ -37,6 +44,9 @@ fn pod() -> PodFacts {
         running: true,
         ready: true,
         terminal: false,
+        node: "games-1".to_owned(),
+        game_ends: 0,
+        game_runs: true,
         address: Some("10.0.0.1:25565".to_owned()),
         started: Some(at(-600)),
         carried: Carried { occupied: false, safe_to_evict: Some("true".to_owned()), do_not_disrupt: None },
@@ -81,6 +91,7 @@ impl Scene {
             group: Some(GroupRules::default()),
             network: true,
             node_departing: false,
+            node_down: false,
             fallback_ready: true,
             memory: Memory { since: Some(at(-3600)), ..Memory::default() },
         }
@@ -133,6 +144,12 @@ impl Scene {
     fn requested(self, seconds: i64) -> Self {
         self.pod(|pod| pod.eviction_requested = Some(at(seconds)))
     }
+    /// Whose players were told to move so long ago, by this process.
+    fn moving_for(self, seconds: i64) -> Self {
+        let started = Some(at(-seconds));
+        self.status(|status| status.drain_started_at = started.map(Into::into))
+            .with(|scene| scene.memory.clock = Some(Clock { started, held_since: None }))
+    }
     fn sealed(self, reason: SealReason) -> Self {
         self.pod(|pod| pod.sealed = Some(reason)).door(DoorView::Sealed)
     }
@@ -150,6 +167,7 @@ impl Scene {
             pod: self.pod.clone(),
             view: self.view.clone(),
             node_departing: self.node_departing,
+            node_down: self.node_down,
             fallback_ready: self.fallback_ready,
             memory: self.memory.clone(),
             startup_deadline: Duration::from_mins(5),
@@ -324,10 +342,10 @@ fn reopens(#[case] scene: Scene, #[case] clears: bool) {
 #[case::already(Scene::ready().requested(0).sealed(SealReason::Empty), None)]
 #[case::never_opened(Scene::with_pod().view(|v| { v.ready = false; v.door = DoorView::Empty; }).requested(0), Some(SealReason::Empty))]
 #[case::overridden(Scene::ready().players(1).requested(0).pod(|p| p.overridden = true), Some(SealReason::Override))]
-#[case::the_deadline(Scene::ready().players(1).requested(0).status(|s| s.drain_started_at = Some(at(-60).into())), Some(SealReason::Deadline))]
-#[case::a_deadline_of_an_earlier_leader(Scene::ready().players(1).requested(0).status(|s| s.drain_started_at = Some(at(-60).into())).with(|s| s.memory = Memory::default()), None)]
-#[case::nowhere_to_go(Scene::ready().players(1).requested(0).status(|s| s.drain_started_at = Some(at(-60).into())).with(|s| s.fallback_ready = false), None)]
-#[case::proxies_do_not_hear(Scene::ready().players(1).requested(0).status(|s| s.drain_started_at = Some(at(-60).into())).view(|v| v.audible = false), None)]
+#[case::the_deadline(Scene::ready().players(1).requested(0).moving_for(60), Some(SealReason::Deadline))]
+#[case::a_deadline_of_an_earlier_leader(Scene::ready().players(1).requested(0).moving_for(60).with(|s| s.memory = Memory::default()), None)]
+#[case::nowhere_to_go(Scene::ready().players(1).requested(0).moving_for(60).with(|s| s.fallback_ready = false), None)]
+#[case::proxies_do_not_hear(Scene::ready().players(1).requested(0).moving_for(60).view(|v| v.audible = false), None)]
 fn seals(#[case] scene: Scene, #[case] want: Option<SealReason>) {
     assert_eq!(scene.plan().seal, want);
 }
@@ -409,7 +427,8 @@ fn is_replaced(#[case] scene: Scene, #[case] phase: &str, #[case] moving: bool) 
 #[case::its_dead_pod_is_going(Scene::ready().players(2).going().pod(|p| p.terminal = true), Finalizer::Keep, true)]
 #[case::its_released_pod_is_going(Scene::ready().going().sealed(SealReason::Empty), Finalizer::Keep, true)]
 #[case::its_pod_is_going_and_never_opened(Scene::with_pod().going().door(DoorView::Closing { waiting_for: vec![] }), Finalizer::Keep, true)]
-#[case::its_sealed_pod_is_going(Scene::ready().players(2).deleted().going().sealed(SealReason::Deadline), Finalizer::Release, false)]
+#[case::its_sealed_pod_is_going(Scene::ready().players(2).deleted().going().sealed(SealReason::Deadline).next(), Finalizer::Release, false)]
+#[case::its_sealed_pod_is_going_with_people_who_are_to_be_counted(Scene::ready().players(2).deleted().going().sealed(SealReason::Deadline), Finalizer::Keep, false)]
 #[case::somebody_else_has_the_name_now(Scene::ready().with(|s| { s.pod = PodSight::Foreign { going: false }; s.view = None; }), Finalizer::Keep, true)]
 fn ends(#[case] scene: Scene, #[case] finalizer: Finalizer, #[case] delete_server: bool) {
     let plan = scene.plan();

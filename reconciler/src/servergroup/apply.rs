@@ -42,9 +42,20 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
             return Ok(None);
         }
     }
+    let deleting = scene.group.metadata.deletion_timestamp.is_some();
     // The floor stands before there is anybody to protect, and until the last server is gone.
-    budget(shared, scene).await?;
-    config(shared, scene).await?;
+    match budget(shared, scene).await {
+        // In a namespace that is being deleted, nothing that has gone can be made again; what is left goes on without it.
+        Err(error) if deleting && error.source.is_forbidden() => {
+            let (namespace, name) = &scene.key;
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(namespace, name, error, "could not keep the budget of a group that is being deleted");
+        }
+        written => written?,
+    }
+    if !deleting {
+        config(shared, scene).await?;
+    }
     let due = status(shared, scene, plan).await?;
     for told in &plan.events {
         let regarding: ObjectReference = scene.group.object_ref(&());
@@ -236,3 +247,7 @@ async fn retire(shared: &Shared, scene: &Scene, name: &str) -> Result<(), GroupE
         }
     }
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;

@@ -53,6 +53,27 @@ impl Scene {
     }
 }
 
+#[cfg(test)]
+impl Scene {
+    /// A group that can be used and has one server, and nothing else going on.
+    pub(super) fn of_parts(group: Arc<ServerGroup>, server: Arc<Server>, now: Timestamp) -> Self {
+        let sight = Sight { server: &server, pod: None, view: None, departing: false };
+        Self {
+            key: (group.namespace().unwrap_or_default(), group.name_any()),
+            uid: group.uid().unwrap_or_default(),
+            usable: Ok(()),
+            pod_hash: None,
+            members: vec![sight.member(group.spec.max_players, None)],
+            servers: BTreeMap::from([(server.name_any(), server)]),
+            departing_nodes: BTreeSet::new(),
+            foreign_budgets: BTreeSet::new(),
+            reserved: Reservations::default(),
+            now,
+            group,
+        }
+    }
+}
+
 /// Looks at a group, its Servers, their pods and what agents say.
 pub(super) async fn look(shared: &Shared, group: Arc<ServerGroup>) -> Result<Scene, GroupError> {
     let ctx = &shared.ctx;

@@ -273,11 +273,12 @@ fn report_backoff(seen: &Observed<'_>, plan: &mut Plan, backoff: Backoff) {
         ),
         Backoff::Waiting { until } => (
             Desired::new(condition::BACKING_OFF, true, reason::CRASH_LOOP_BACKOFF)
-                .message(format!("{failed} servers failed in a row; the next one is made at {until:.0}")),
+                .message(format!("no server came up in {failed} attempts in a row; the next is made at {until:.0}")),
             Desired::new(condition::DEGRADED, false, reason::NO_RECENT_FAILURES),
         ),
         Backoff::GivenUp => {
-            let message = format!("{failed} servers failed in a row; no more are made until the group is edited");
+            let message =
+                format!("no server came up in {failed} attempts in a row; no more are made until the group is edited");
             (
                 Desired::new(condition::BACKING_OFF, false, reason::CRASH_LOOP_BACKOFF).message(&message),
                 Desired::new(condition::DEGRADED, true, reason::CRASH_LOOP_BACKOFF).message(message),

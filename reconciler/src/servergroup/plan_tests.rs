@@ -48,8 +48,16 @@ fn member(name: &str) -> Member {
     }
 }
 
+/// One that failed before it ever took players.
 fn failed(name: &str, seconds: i64) -> Member {
-    Member { phase: Phase::Failed, failed_at: Some(at(seconds)), ready_since: None, ..member(name) }
+    let failed_at = Some(at(seconds));
+    Member { phase: Phase::Failed, failed_at, ready_since: None, was_registered: false, ..member(name) }
+}
+
+/// Six of them, each made after the one before it had failed.
+fn failed_in_a_row() -> Vec<Member> {
+    let attempt = |n: i64| Member { created_at: at(-20 * n - 5), ..failed(&format!("f{n}"), -20 * n) };
+    (0..6).map(attempt).collect()
 }
 
 impl Scene {
@@ -174,15 +182,22 @@ fn failures_delay_the_next_server_and_then_end_it() {
     assert!(again.plan().events.is_empty());
     assert_eq!(again.plan().status.consecutive_failures, 1, "counted once");
 
-    let many = Scene::new((0..6).map(|i| failed(&format!("f{i}"), -i)).collect());
-    let plan = many.plan();
+    let plan = Scene::new(failed_in_a_row()).plan();
     assert_eq!((plan.create, plan.status.phase.as_str()), (0, "Degraded"));
     assert_eq!(condition_of(&plan, condition::DEGRADED), (true, "CrashLoopBackoff".to_owned()));
 }
 
 #[test]
+fn a_crashed_node_leaves_no_group_without_replacement() {
+    let on_it = |n: i64| Member { was_registered: true, stale: true, ..failed(&format!("f{n}"), -n) };
+    let plan = Scene::new((0..6).map(on_it).collect()).plan();
+    assert_eq!((plan.create, plan.status.consecutive_failures), (1, 0));
+    assert!(plan.delete.is_empty(), "nobody knows yet whether people are on them: {:?}", plan.delete);
+}
+
+#[test]
 fn an_edit_forgives() {
-    let scene = Scene::new((0..6).map(|i| failed(&format!("f{i}"), -i)).collect()).next();
+    let scene = Scene::new(failed_in_a_row()).next();
     let plan = scene.with(|s| s.group.metadata.generation = Some(4)).plan();
     assert_eq!((plan.create, plan.status.consecutive_failures, plan.status.observed_generation), (1, 0, 4));
     assert_eq!(told(&plan), [(false, "NoRecentFailures")]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use spawnery_api::names::{self, label, object, port};
+use spawnery_certs::EvictionToken;
 
 /// Where the API server reaches the webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub enum Target {
 pub struct Registration {
     /// PEM bundle that the webhook's leaf is verified against.
     pub ca_bundle: Arc<str>,
+    /// Ends the path of evictions, and only theirs: a review of one begins a drain, so it must come from the API server. The
+    /// other hooks change nothing, and the API server names the URL of one that fails to whoever applied an object.
+    pub token: EvictionToken,
     /// Where to call.
     pub target: Target,
     /// Namespaces whose pods and evictions are ours to judge.
@@ -45,7 +49,7 @@ pub fn validating(registration: &Registration) -> Value {
     let evictions = (!registration.namespaces.is_empty()).then(|| {
         json!({
             "name": "evictions.spawnery.cloud",
-            "clientConfig": client_config(registration, "/evictions"),
+            "clientConfig": client_config(registration, &format!("/evictions/{}", registration.token.reveal())),
             "rules": [rule("", "v1", &["pods/eviction"], &["CREATE"])],
             "namespaceSelector": namespace_selector(registration),
             "matchPolicy": "Equivalent",
@@ -157,9 +161,12 @@ mod tests {
 
     use super::*;
 
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
     fn registration(namespaces: &[&str], target: Target) -> Registration {
         Registration {
             ca_bundle: "PEM".into(),
+            token: EvictionToken::parse(TOKEN.as_bytes()).expect("a token"),
             target,
             namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
             owner: Some(OwnerReference { name: "spawnery-operator".into(), uid: "u".into(), ..Default::default() }),
@@ -216,20 +223,35 @@ mod tests {
     }
 
     #[rstest]
-    #[case::service(service(), None, Some(("ops", "/evictions", 443)))]
-    #[case::url(Target::Url("https://127.0.0.1:8443".into()), Some("https://127.0.0.1:8443/evictions"), None)]
+    #[case::service(service(), None, Some(("ops", format!("/evictions/{TOKEN}"), 443)))]
+    #[case::url(
+        Target::Url("https://127.0.0.1:8443".into()), Some(format!("https://127.0.0.1:8443/evictions/{TOKEN}")), None
+    )]
     fn is_called_where_it_is_reached(
         #[case] target: Target,
-        #[case] url: Option<&str>,
-        #[case] service: Option<(&str, &str, i32)>,
+        #[case] url: Option<String>,
+        #[case] service: Option<(&str, String, i32)>,
     ) {
         let (validating, _) = typed(&registration(&["a"], target));
         let config = validating.webhooks.unwrap_or_default().into_iter().next().expect("a webhook").client_config;
-        assert_eq!(config.url.as_deref(), url);
+        assert_eq!(config.url, url);
         let found =
             config.service.map(|found| (found.namespace, found.path.unwrap_or_default(), found.port.unwrap_or(443)));
-        assert_eq!(found, service.map(|(namespace, path, port)| (namespace.to_owned(), path.to_owned(), port)));
+        assert_eq!(found, service.map(|(namespace, path, port)| (namespace.to_owned(), path, port)));
         assert_eq!(config.ca_bundle.map(|bundle| bundle.0), Some(b"PEM".to_vec()));
+    }
+
+    /// The API server tells whoever applies an object which URL it could not reach.
+    #[test]
+    fn the_token_is_in_the_path_of_evictions_alone() {
+        let registration = registration(&["a"], service());
+        assert!(!format!("{registration:?}").contains(TOKEN), "logs");
+        let (validating, mutating) = typed(&registration);
+        let validating =
+            validating.webhooks.unwrap_or_default().into_iter().map(|hook| (hook.name, hook.client_config));
+        let mutating = mutating.webhooks.unwrap_or_default().into_iter().map(|hook| (hook.name, hook.client_config));
+        let with_token = validating.chain(mutating).filter(|(_, config)| format!("{config:?}").contains(TOKEN));
+        assert_eq!(with_token.map(|(name, _)| name).collect::<Vec<_>>(), ["evictions.spawnery.cloud"]);
     }
 
     #[rstest]

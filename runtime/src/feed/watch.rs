@@ -11,7 +11,7 @@ use rand::Rng as _;
 
 use super::mirror::Mirror;
 use super::wire::Unreadable;
-use super::{Fed, Health, Wire};
+use super::{Fed, Health, Selector, Wire};
 use crate::client::{CALL, CallError, LIST, deadline};
 use crate::clock::Clock;
 
@@ -28,7 +28,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 pub struct FeedTask<K: Fed, G = K> {
     name: &'static str,
     api: Api<G>,
-    labels: Option<String>,
+    selector: Selector,
     mirror: Mirror<K>,
     health: Arc<Health>,
     clock: Clock,
@@ -52,12 +52,12 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
     pub(super) fn new(
         name: &'static str,
         api: Api<G>,
-        labels: Option<String>,
+        selector: Selector,
         mirror: Mirror<K>,
         health: Arc<Health>,
         clock: Clock,
     ) -> Self {
-        Self { name, api, labels, mirror, health, clock }
+        Self { name, api, selector, mirror, health, clock }
     }
 
     /// Lists, watches, and starts over whenever that is needed; never ends by itself.
@@ -90,7 +90,9 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
     }
 
     async fn list(&mut self) -> Result<String, CallError> {
-        let mut params = ListParams { label_selector: self.labels.clone(), limit: Some(PAGE), ..ListParams::default() };
+        let Selector { labels, fields } = self.selector.clone();
+        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+        (params.label_selector, params.field_selector) = (labels, fields);
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         let version = loop {
             let page = deadline(LIST, self.api.list(&params)).await?;
@@ -118,8 +120,10 @@ impl<K: Fed, G: Wire<K>> FeedTask<K, G> {
     }
 
     async fn watch(&mut self, mut version: String, failures: &mut u32) -> Result<Next, (String, CallError)> {
+        let Selector { labels, fields } = self.selector.clone();
         let params = WatchParams {
-            label_selector: self.labels.clone(),
+            label_selector: labels,
+            field_selector: fields,
             // Spread, so that the watches of a process do not all reconnect at once.
             timeout: Some(rand::rng().random_range(240..300)),
             bookmarks: true,

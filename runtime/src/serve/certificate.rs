@@ -1,4 +1,4 @@
-//! The serving certificate, followed by a watch on its Secret and swapped in place.
+//! The serving certificate, and what else the leader tells a replica in its Secret, followed by a watch and swapped in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use spawnery_api::names::object;
 use spawnery_certs::check::check_pair;
-use spawnery_certs::{Pair, ServingCert};
+use spawnery_certs::{EvictionToken, EvictionTokens, Pair, ServingCert};
 
 use crate::clock::Clock;
 use crate::readiness::{Readiness, ReadyFlag};
@@ -42,6 +42,7 @@ pub struct CertificateTask {
     clock: Clock,
     sound: ReadyFlag,
     current: Mutex<Option<Leaf>>,
+    tokens: Option<(Arc<EvictionTokens>, ReadyFlag)>,
 }
 
 impl std::fmt::Debug for CertificateTask {
@@ -76,7 +77,15 @@ impl CertificateTask {
             clock,
             sound: readiness.flag("certificate"),
             current: Mutex::new(None),
+            tokens: None,
         }
+    }
+
+    /// Keeps `tokens` as the Secret says, too. Readiness holds only once there is one.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Arc<EvictionTokens>, readiness: &Readiness) -> Self {
+        self.tokens = Some((tokens, readiness.flag("eviction token")));
+        self
     }
 
     /// Follows the Secret; a missing or broken one leaves what was served before.
@@ -100,6 +109,25 @@ impl CertificateTask {
     }
 
     fn take(&self, secret: &Secret) {
+        self.take_token(secret);
+        self.take_leaf(secret);
+    }
+
+    /// A missing or damaged token leaves the one before: the leader makes another.
+    fn take_token(&self, secret: &Secret) {
+        let Some((tokens, known)) = &self.tokens else {
+            return;
+        };
+        let stored = secret.data.as_ref().and_then(|data| data.get(object::EVICTION_TOKEN_KEY));
+        if let Some(token) = stored.and_then(|stored| EvictionToken::parse(&stored.0)) {
+            tokens.set(&token, self.clock.now());
+        } else {
+            tracing::warn!(name = self.secret, "the Secret holds no token for the path of evictions");
+        }
+        known.set(tokens.ready());
+    }
+
+    fn take_leaf(&self, secret: &Secret) {
         let Some(leaf) = secret.data.as_ref().and_then(read) else {
             tracing::warn!(name = self.secret, "the Secret holds no certificate and key");
             return;

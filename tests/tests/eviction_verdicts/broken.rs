@@ -27,7 +27,7 @@ async fn connect(lone: &Lone, version: &'static rustls::SupportedProtocolVersion
     Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }
 
-async fn exchange(lone: &Lone, request: &[u8]) -> Result<String> {
+pub(crate) async fn exchange(lone: &Lone, request: &[u8]) -> Result<String> {
     let mut stream = connect(lone, &rustls::version::TLS13).await?;
     // The answer to a body that is too long comes before the body's end, so writing may fail half-way.
     let _ = stream.write_all(request).await;
@@ -44,7 +44,7 @@ async fn answer(mut stream: TlsStream<TcpStream>) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn post(path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nhost: webhook\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -53,7 +53,7 @@ fn post(path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn code(answer: &str) -> &str {
+pub(crate) fn code(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
@@ -71,7 +71,7 @@ async fn what_is_no_review_gets_a_defined_answer() -> Result<()> {
     let no_uid = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#;
     let nine_megabytes = " ".repeat(9_000_000);
     let cases = [("{", "400"), ("", "400"), (v1beta1, "400"), (no_uid, "400"), (nine_megabytes.as_str(), "413")];
-    for path in ["/evictions", "/validate", "/mutate-pods"] {
+    for path in [lone.eviction_path().await?.as_str(), "/validate", "/mutate-pods"] {
         for (body, want) in cases {
             let answer = exchange(lone, &post(path, body)).await?;
             let start: String = body.chars().take(40).collect();
@@ -85,7 +85,10 @@ async fn what_is_no_review_gets_a_defined_answer() -> Result<()> {
 async fn slow_and_half_closed_requests_end() -> Result<()> {
     let lone = Lone::shared().await?;
     let memory = lone.process.resident_bytes()?;
-    let head = b"POST /evictions HTTP/1.1\r\nhost: w\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let path = lone.eviction_path().await?;
+    let head =
+        format!("POST {path} HTTP/1.1\r\nhost: w\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{");
+    let head = head.as_bytes();
     let begin = Instant::now();
     let slow = async {
         let mut stream = connect(lone, &rustls::version::TLS13).await?;

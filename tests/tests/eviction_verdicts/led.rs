@@ -1,13 +1,14 @@
-//! What takes a leader: a pod that was never registered is sealed on request.
+//! What takes a leader: a pod that was never registered is sealed on request; the path of evictions is kept secret, and is
+//! replaced with its token.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use spawnery_api::names::label;
+use spawnery_api::names::{label, object};
 use spawnery_api::v1alpha1::Server;
-use spawnery_tests::stack::{Stack, StackOptions};
+use spawnery_tests::stack::{Stack, StackOptions, eviction_path};
 use spawnery_tests::{Cluster, ClusterConfig, Namespace, eventually};
 
 use crate::lone::{LIMIT, evict, patient_client};
@@ -39,13 +40,18 @@ async fn only_pod(pods: &Api<Pod>) -> Result<Pod> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_was_never_registered_is_sealed_on_request() -> Result<()> {
+async fn what_takes_a_leader() -> Result<()> {
     let config = ClusterConfig { nodes: vec!["node-a".to_owned()], ..ClusterConfig::default() };
     let cluster = Cluster::start(config).await?;
     let stack = Stack::start(&cluster, StackOptions::default()).await.with_context(|| cluster.log_tails(20))?;
+    a_pod_that_was_never_registered_is_sealed_on_request(&cluster, &stack).await?;
+    the_path_of_evictions_is_told_to_the_api_server_alone(&cluster, &stack).await
+}
+
+async fn a_pod_that_was_never_registered_is_sealed_on_request(cluster: &Cluster, stack: &Stack) -> Result<()> {
     let result = cluster.with_namespace("never", async |namespace| {
         stack.cluster().apply(&homeless(&namespace)).await?;
-        let client = patient_client(&cluster).await?;
+        let client = patient_client(cluster).await?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.name());
         let servers: Api<Server> = Api::namespaced(client.clone(), namespace.name());
         let pod = only_pod(&pods).await?;
@@ -75,4 +81,53 @@ async fn a_pod_that_was_never_registered_is_sealed_on_request() -> Result<()> {
         .await
     });
     result.await
+}
+
+async fn the_path_of_evictions_is_told_to_the_api_server_alone(cluster: &Cluster, stack: &Stack) -> Result<()> {
+    let story = async |namespace: Namespace| {
+        stack.cluster().apply(&homeless(&namespace)).await?;
+        let client = patient_client(cluster).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.name());
+        let pod = only_pod(&pods).await?.name_any();
+        let dry = json!({ "deleteOptions": { "dryRun": ["All"] } });
+        let judged = async || {
+            let answer = evict(&client, &namespace, &pod, &dry, "").await?;
+            ensure!(answer.code == 201 && !answer.warnings.is_empty(), "{answer:?}");
+            Ok(())
+        };
+        eventually(LIMIT, "the webhook to judge the pod", judged).await?;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), object::OPERATOR_NAMESPACE);
+        let stored = async || {
+            let data = secrets.get(object::WEBHOOK_TLS_SECRET).await?.data.unwrap_or_default();
+            let token = data.get(object::EVICTION_TOKEN_KEY).context("no token")?;
+            anyhow::Ok(String::from_utf8(token.0.clone())?)
+        };
+        let first = stored().await?;
+        ensure!(eviction_path(&client).await? == format!("/evictions/{first}"), "another path is registered");
+
+        let patch = json!({ "data": { object::EVICTION_TOKEN_KEY: null } });
+        secrets.patch(object::WEBHOOK_TLS_SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        // A leader looks after the Secrets when it begins, and then every minute.
+        let reconciler = stack.reconciler(0)?;
+        reconciler.stop().await?;
+        reconciler.start()?;
+        let second = eventually(LIMIT, "another token", stored).await?;
+        ensure!(second != first, "the token that was deleted is back");
+        eventually(LIMIT, "the other path to be registered", || async {
+            ensure!(eviction_path(&client).await? == format!("/evictions/{second}"), "still the old one");
+            Ok(())
+        })
+        .await?;
+        eventually(LIMIT, "the webhook to judge the pod again", judged).await?;
+        for replica in [reconciler, stack.webhook(0)?] {
+            let log = replica.with(|process| Ok(std::fs::read_to_string(process.log_path().context("no log")?)?))?;
+            let metrics = replica.metrics().await?;
+            for token in [&first, &second] {
+                ensure!(!log.contains(token), "{} logs the token", replica.name());
+                ensure!(!metrics.contains(token), "{} shows the token", replica.name());
+            }
+        }
+        Ok(())
+    };
+    cluster.with_namespace("told", story).await
 }

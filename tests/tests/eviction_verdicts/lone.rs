@@ -11,8 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use spawnery_api::names::{label, object};
-use spawnery_certs::{Authority, Pair, webhook_names};
-use spawnery_tests::stack::install;
+use spawnery_certs::{Authority, EvictionToken, Pair, webhook_names};
+use spawnery_tests::stack::{eviction_path, install};
 use spawnery_tests::{Cluster, ClusterConfig, Launch, Namespace, Process, binary, eventually};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,12 +21,14 @@ use tokio::sync::OnceCell;
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
+const METRICS_PORT: u16 = 8080;
 
 /// A cluster with CRDs, roles and one webhook that the API server asks about everything.
 pub(crate) struct Lone {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
     pub(crate) ca_pem: String,
+    token: EvictionToken,
     pub(crate) process: Process,
 }
 
@@ -46,10 +48,11 @@ impl Lone {
             process: launch(&cluster, address).await?,
             address,
             ca_pem: authority.cert_pem().to_owned(),
+            token: EvictionToken::generate()?,
             cluster,
         };
         lone.serve_with(&lone.leaf(&authority)?).await?;
-        let register = registration(address, authority.cert_pem());
+        let register = registration(address, authority.cert_pem(), &lone.token);
         lone.cluster.apply(&register).await?;
         lone.wait_registered().await.with_context(|| lone.process.tail(30))?;
         Ok(lone)
@@ -64,9 +67,10 @@ impl Lone {
     /// Writes the webhook's Secret and waits until it is ready.
     pub(crate) async fn serve_with(&self, pair: &Pair) -> Result<()> {
         let data = [
-            (object::CA_KEY, &self.ca_pem),
+            (object::CA_KEY, self.ca_pem.as_str()),
             (object::LEAF_KEY, &pair.cert_pem),
             (object::LEAF_PRIVATE_KEY, &pair.key_pem),
+            (object::EVICTION_TOKEN_KEY, self.token.reveal()),
         ];
         let data: serde_json::Map<String, Value> =
             data.into_iter().map(|(key, pem)| (key.to_owned(), json!(ByteString(pem.as_bytes().to_vec())))).collect();
@@ -94,6 +98,20 @@ impl Lone {
             Ok(())
         })
         .await
+    }
+
+    /// Where the API server was told to post evictions.
+    pub(crate) async fn eviction_path(&self) -> Result<String> {
+        eviction_path(&self.client().await?).await
+    }
+
+    /// A counter of the webhook, 0 before it counted.
+    pub(crate) async fn counted(&self, series: &str) -> Result<u64> {
+        let (code, text) =
+            plain_get(&format!("http://{}/metrics", SocketAddr::new(self.address.ip(), METRICS_PORT))).await?;
+        ensure!(code == 200, "{text}");
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(value.map(str::parse).transpose()?.unwrap_or_default())
     }
 
     /// See [`patient_client`].
@@ -232,18 +250,14 @@ async fn launch(cluster: &Cluster, address: SocketAddr) -> Result<Process> {
         .arg(format!("--webhook-bind-address={address}"))
         .arg(format!("--kubeconfig={}", account.kubeconfig().display()))
         .arg(format!("--health-probe-bind-address={}", SocketAddr::new(address.ip(), HEALTH_PORT)))
-        .args([
-            "--metrics-bind-address=0",
-            "--log-level=info,spawnery=debug",
-            "--shutdown-delay=3s",
-            "--shutdown-grace=2s",
-        ])
+        .arg(format!("--metrics-bind-address={}", SocketAddr::new(address.ip(), METRICS_PORT)))
+        .args(["--log-level=info,spawnery=debug", "--shutdown-delay=3s", "--shutdown-grace=2s"])
         .log(cluster.log_dir().join("webhook.log"))
         .start()
 }
 
 /// What the reconciler registers, for every namespace.
-fn registration(address: SocketAddr, ca_pem: &str) -> String {
+fn registration(address: SocketAddr, ca_pem: &str, token: &EvictionToken) -> String {
     let hook = |name: &str, path: &str, groups: &str, resources: &[&str], operations: &[&str], policy: &str| {
         json!({
             "name": name, "failurePolicy": policy, "matchPolicy": "Equivalent", "timeoutSeconds": 3,
@@ -266,7 +280,14 @@ fn registration(address: SocketAddr, ca_pem: &str) -> String {
     };
     let validating = vec![
         // Fail instead of Ignore: what the webhook does not answer must not look like an allow here.
-        hook("evictions.spawnery.cloud", "/evictions", "", &["pods/eviction"], &["CREATE"], "Fail"),
+        hook(
+            "evictions.spawnery.cloud",
+            &format!("/evictions/{}", token.reveal()),
+            "",
+            &["pods/eviction"],
+            &["CREATE"],
+            "Fail",
+        ),
         hook("objects.spawnery.cloud", "/validate", "spawnery.cloud", &kinds, &["CREATE", "UPDATE", "DELETE"], "Fail"),
     ];
     format!(

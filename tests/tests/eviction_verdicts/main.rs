@@ -12,4 +12,6 @@ mod lone;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod strangers;
+#[cfg(test)]
 mod verdicts;

@@ -63,7 +63,7 @@ async fn an_occupied_pod_is_refused_whatever_the_version_of_the_body_and_recorde
     .await
 }
 
-async fn recorded(pods: &Api<Pod>, name: &str) -> Result<EvictionRequest> {
+pub(crate) async fn recorded(pods: &Api<Pod>, name: &str) -> Result<EvictionRequest> {
     let pod = pods.get(name).await?;
     let text = pod.annotations().get(annotation::EVICTION_REQUESTED).context("no record")?;
     Ok(EvictionRequest::from_annotation(text)?)

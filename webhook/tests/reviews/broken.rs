@@ -1,12 +1,14 @@
 //! Bodies that are no reviews: a defined answer for each, and no panic for any.
 
-use crate::world::{World, network, pod};
+use crate::world::{World, evictions, network, pod};
 use axum::body::Body;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::Value;
 
-const PATHS: [&str; 3] = ["/validate", "/mutate-pods", "/evictions?timeout=400ms"];
+fn paths() -> [String; 3] {
+    ["/validate".to_owned(), "/mutate-pods".to_owned(), evictions("timeout=400ms")]
+}
 
 fn review() -> String {
     include_str!("data/eviction-v1.json").to_owned()
@@ -34,8 +36,8 @@ async fn get_a_defined_answer(
     #[case] reason: &str,
 ) {
     let world = world().await;
-    for path in PATHS {
-        let (got, answer) = world.post(path, content_type, body.clone()).await;
+    for path in paths() {
+        let (got, answer) = world.post(&path, content_type, body.clone()).await;
         assert_eq!(got, code, "{path}");
         let status: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some(reason)), "{path}");
@@ -46,10 +48,10 @@ async fn get_a_defined_answer(
 #[tokio::test(start_paused = true)]
 async fn a_body_that_never_ends_is_given_up() {
     let world = world().await;
-    for path in PATHS {
+    for path in paths() {
         let begin = tokio::time::Instant::now();
         let never = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
-        assert_eq!(world.post(path, Some("application/json"), Body::from_stream(never)).await.0, 408);
+        assert_eq!(world.post(&path, Some("application/json"), Body::from_stream(never)).await.0, 408);
         assert!(begin.elapsed().as_secs() <= 5, "{:?}", begin.elapsed());
     }
 }
@@ -59,6 +61,7 @@ async fn other_paths_and_methods_are_refused() {
     let world = world().await;
     assert_eq!(world.post("/", Some("application/json"), review()).await.0, 404);
     assert_eq!(world.post("/probe", Some("application/json"), review()).await.0, 405);
+    assert_eq!(world.post("/evictions", Some("application/json"), review()).await.0, 404);
 }
 
 /// Cuts, overwrites and repeats parts of a recorded review.
@@ -112,9 +115,10 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
 fn any_bytes_get_a_defined_answer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let world = runtime.block_on(world());
+    let paths = paths();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(1_000));
     let outcome = runner.run(&(bodies(), 0_usize..3), |(body, path)| {
-        let (code, answer) = runtime.block_on(world.post(PATHS[path], Some("application/json"), body));
+        let (code, answer) = runtime.block_on(world.post(&paths[path], Some("application/json"), body));
         prop_assert!([200, 400, 413].contains(&code), "{}", code);
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let defined = if code == 200 { answer["response"]["uid"].is_string() } else { answer["kind"] == "Status" };

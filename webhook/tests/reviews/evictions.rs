@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{World, eventually, network, pod, recorded};
+use crate::world::{TOKEN, World, eventually, evictions, network, pod, recorded};
 use rstest::rstest;
 use serde_json::{Value, json};
 use spawnery_api::names::{annotation, label};
@@ -79,7 +79,7 @@ fn assert_refused(response: &Value, why: Why) {
 #[tokio::test(start_paused = true)]
 async fn an_occupied_pod_is_refused_and_recorded(#[case] review: Value) {
     let world = World::with(objects()).await;
-    let response = world.review("/evictions?timeout=3s", &review).await;
+    let response = world.evict(&review).await;
     assert_refused(&response, Why::Occupied);
     assert_eq!(response["auditAnnotations"]["decision"], "occupied");
     eventually("the request is recorded", || !world.patches().is_empty()).await;
@@ -105,7 +105,7 @@ async fn an_occupied_pod_is_refused_and_recorded(#[case] review: Value) {
 #[tokio::test(start_paused = true)]
 async fn these_pass_and_leave_nothing_behind(#[case] review: Value, #[case] decision: &str) {
     let world = World::with(objects()).await;
-    let response = world.review("/evictions?timeout=3s", &review).await;
+    let response = world.evict(&review).await;
     assert_eq!(
         (response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()),
         (Some(true), Some(decision))
@@ -121,8 +121,8 @@ async fn these_pass_and_leave_nothing_behind(#[case] review: Value, #[case] deci
 async fn a_dry_run_changes_nothing(#[case] dry: fn(&str) -> Value) {
     let world = World::with(objects()).await;
     let begin = Instant::now();
-    assert_refused(&world.review("/evictions?timeout=3s", &dry("lobby-abcd")).await, Why::Occupied);
-    let empty = world.review("/evictions?timeout=3s", &dry("empty")).await;
+    assert_refused(&world.evict(&dry("lobby-abcd")).await, Why::Occupied);
+    let empty = world.evict(&dry("empty")).await;
     assert_eq!(empty["allowed"], true);
     assert!(empty["warnings"][0].as_str().unwrap().contains("door"), "{empty}");
     assert_eq!(begin.elapsed(), Duration::ZERO, "nobody waits for a dry run");
@@ -133,9 +133,9 @@ async fn a_dry_run_changes_nothing(#[case] dry: fn(&str) -> Value) {
 #[tokio::test(start_paused = true)]
 async fn the_descheduler_reads_its_phrase() {
     let world = World::with(objects()).await;
-    let response = world.review("/evictions?timeout=3s", &by_descheduler("lobby-abcd")).await;
+    let response = world.evict(&by_descheduler("lobby-abcd")).await;
     assert!(response["status"]["message"].as_str().unwrap().contains(DESCHEDULER_PHRASE));
-    let other = world.review("/evictions?timeout=3s", &of("lobby-abcd")).await;
+    let other = world.evict(&of("lobby-abcd")).await;
     assert!(!other["status"]["message"].as_str().unwrap().contains(DESCHEDULER_PHRASE));
 }
 
@@ -148,7 +148,7 @@ async fn the_descheduler_reads_its_phrase() {
 async fn an_empty_pod_is_held_but_never_too_long(#[case] query: &str, #[case] want_ms: u64) {
     let world = World::with(objects()).await;
     let begin = Instant::now();
-    let response = world.review(&format!("/evictions?{query}"), &of("empty")).await;
+    let response = world.review(&evictions(query), &of("empty")).await;
     assert_refused(&response, Why::Open);
     let held = begin.elapsed();
     assert!(held >= Duration::from_millis(want_ms) && held < Duration::from_millis(want_ms + 10), "held {held:?}");
@@ -168,7 +168,7 @@ async fn the_seal_ends_the_hold() {
         world.apply(&pod("empty", &[SEALED]));
     };
     let review = of("empty");
-    let (response, ()) = tokio::join!(world.review("/evictions?timeout=3s", &review), sealed);
+    let (response, ()) = tokio::join!(world.evict(&review), sealed);
     assert_eq!(
         (response["allowed"].as_bool(), response["auditAnnotations"]["decision"].as_str()),
         (Some(true), Some("sealed"))
@@ -185,7 +185,7 @@ async fn somebody_who_got_in_ends_the_hold_too() {
         world.apply(&pod("empty", &[OCCUPIED]));
     };
     let review = of("empty");
-    let (response, ()) = tokio::join!(world.review("/evictions?timeout=3s", &review), joined);
+    let (response, ()) = tokio::join!(world.evict(&review), joined);
     assert_refused(&response, Why::Occupied);
 }
 
@@ -197,7 +197,7 @@ async fn requests_are_recorded_at_once_and_then_once_a_minute() {
     let mut written = Vec::new();
     // As kubectl drain asks: every 5 s, for two minutes and a bit.
     while begin.elapsed() < Duration::from_secs(130) {
-        assert_refused(&world.review("/evictions?timeout=3s", &review).await, Why::Occupied);
+        assert_refused(&world.evict(&review).await, Why::Occupied);
         settle().await;
         while written.len() < world.patches().len() {
             written.push(begin.elapsed().as_secs());
@@ -213,7 +213,7 @@ async fn a_record_of_another_replica_counts() {
     let now = spawnery_runtime::clock::Clock::system().wall().to_string();
     world.apply(&recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
     settle().await;
-    assert_refused(&world.review("/evictions?timeout=3s", &of("lobby-abcd")).await, Why::Occupied);
+    assert_refused(&world.evict(&of("lobby-abcd")).await, Why::Occupied);
     settle().await;
     assert_eq!(world.patches(), []);
 }
@@ -222,14 +222,14 @@ async fn a_record_of_another_replica_counts() {
 async fn a_request_after_the_leader_cleared_the_record_is_written_at_once() {
     let world = World::with(objects()).await;
     let review = of("lobby-abcd");
-    world.review("/evictions?timeout=3s", &review).await;
+    world.evict(&review).await;
     settle().await;
     let now = spawnery_runtime::clock::Clock::system().wall().to_string();
     world.apply(&recorded(pod("lobby-abcd", &[OCCUPIED]), &now));
     settle().await;
     world.apply(&pod("lobby-abcd", &[OCCUPIED]));
     settle().await;
-    world.review("/evictions?timeout=3s", &review).await;
+    world.evict(&review).await;
     settle().await;
     assert_eq!(world.patches().len(), 2);
 }
@@ -238,14 +238,36 @@ async fn a_request_after_the_leader_cleared_the_record_is_written_at_once() {
 async fn an_old_cache_refuses_what_it_does_not_know() {
     let world = World::with(objects()).await;
     world.go_down();
-    assert_eq!(world.review("/evictions?timeout=3s", &of("new")).await["allowed"], true, "still fresh");
+    assert_eq!(world.evict(&of("new")).await["allowed"], true, "still fresh");
     tokio::time::sleep(Duration::from_secs(91)).await;
-    assert_refused(&world.review("/evictions?timeout=3s", &of("new")).await, Why::Unsure);
-    assert_refused(&world.review("/evictions?timeout=3s", &of("lobby-abcd")).await, Why::Occupied);
-    assert_eq!(world.review("/evictions?timeout=3s", &of("sealed")).await["allowed"], true, "a seal is final");
+    assert_refused(&world.evict(&of("new")).await, Why::Unsure);
+    assert_refused(&world.evict(&of("lobby-abcd")).await, Why::Occupied);
+    assert_eq!(world.evict(&of("sealed")).await["allowed"], true, "a seal is final");
     let mut elsewhere = of("new");
     elsewhere["request"]["namespace"] = json!("kube-system");
-    assert_eq!(world.review("/evictions?timeout=3s", &elsewhere).await["allowed"], true, "no Network there");
+    assert_eq!(world.evict(&elsewhere).await["allowed"], true, "no Network there");
+}
+
+/// Anybody in the cluster can post a review; only the API server is told where to.
+#[rstest]
+#[case::no_token("/evictions?timeout=3s".to_owned())]
+#[case::empty("/evictions/?timeout=3s".to_owned())]
+#[case::another(format!("/evictions/{}?timeout=3s", "0".repeat(64)))]
+#[case::a_part_of_it(format!("/evictions/{}?timeout=3s", &TOKEN[1..]))]
+#[case::more_than_it(format!("/evictions/{TOKEN}0?timeout=3s"))]
+#[case::below_it(format!("/evictions/{TOKEN}/x?timeout=3s"))]
+#[case::no_text("/evictions/%ff?timeout=3s".to_owned())]
+#[tokio::test(start_paused = true)]
+async fn a_review_of_a_stranger_is_not_answered_and_leaves_nothing_behind(#[case] path: String) {
+    let world = World::with(objects()).await;
+    let (code, body) = world.post(&path, Some("application/json"), of("lobby-abcd").to_string()).await;
+    assert_eq!((code, &*body), (404, &b""[..]));
+    settle().await;
+    assert_eq!(world.patches(), []);
+    assert_eq!(world.counted("unknown_paths_total"), 1);
+    world.evict(&of("lobby-abcd")).await;
+    eventually("the same review on the right path is recorded", || world.patches().len() == 1).await;
+    assert_eq!(world.counted("unknown_paths_total"), 1);
 }
 
 /// Lets everything that is ready run.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use spawnery_api::names::{annotation, label};
+use spawnery_certs::EvictionToken;
 use spawnery_runtime::clock::Clock;
 use spawnery_runtime::readiness::Readiness;
 use spawnery_runtime::shutdown::Supervisor;
@@ -23,6 +24,14 @@ use tower::ServiceExt as _;
 
 /// Whose changes are not judged.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:spawnery-system:spawnery-operator";
+
+/// The token that the leader wrote down.
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Where the API server posts evictions.
+pub(crate) fn evictions(query: &str) -> String {
+    format!("/evictions/{TOKEN}?{query}")
+}
 
 const KINDS: [(&str, &str); 6] = [
     ("/api/v1/pods", "Pod"),
@@ -46,6 +55,7 @@ pub(crate) struct World {
     state: Arc<Mutex<State>>,
     pub(crate) router: Router,
     supervisor: Supervisor,
+    registry: Registry,
 }
 
 impl Drop for World {
@@ -69,11 +79,13 @@ impl World {
         });
         let client = kube::Client::new(service, "default");
         let (readiness, supervisor) = (Readiness::new(), Supervisor::new());
-        let (app, tasks) =
-            App::new(&client, None, OPERATOR.to_owned(), readiness.clone(), &mut Registry::default(), Clock::system());
+        let (mut registry, clock) = (Registry::default(), Clock::system());
+        let (app, tasks) = App::new(&client, None, OPERATOR.to_owned(), readiness.clone(), &mut registry, clock);
+        let token = EvictionToken::parse(TOKEN.as_bytes()).unwrap();
+        app.tokens().set(&token, clock.now());
         tasks.spawn(&supervisor);
         eventually("caches are full", || readiness.missing().is_empty()).await;
-        let world = Self { state, router: spawnery_webhook::router(app), supervisor };
+        let world = Self { state, router: spawnery_webhook::router(app), supervisor, registry };
         // The names of ConfigMaps are no matter of readiness.
         eventually("all kinds are watched", || world.state.lock().watches.len() == KINDS.len()).await;
         world
@@ -104,6 +116,14 @@ impl World {
         self.state.lock().patches.clone()
     }
 
+    /// What a counter without labels says.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("spawnery_webhook_{name} ")));
+        line.unwrap().parse().unwrap()
+    }
+
     /// Posts a body.
     pub(crate) async fn post(&self, path: &str, content_type: Option<&str>, body: impl Into<Body>) -> (u16, Bytes) {
         let mut request = Request::builder().method("POST").uri(path);
@@ -112,6 +132,11 @@ impl World {
         }
         let response = self.router.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap();
         (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    /// Posts a review of an eviction as the API server does.
+    pub(crate) async fn evict(&self, review: &Value) -> Value {
+        self.review(&evictions("timeout=3s"), review).await
     }
 
     /// Posts a review and takes the response out of the answer.

@@ -15,7 +15,7 @@ use spawnery_tests::{
     Launch, Process,
     bench::{Load, Samples, Target},
     eventually,
-    stack::{Arena, Crowd, SmallNetwork},
+    stack::{Arena, Crowd, SmallNetwork, eviction_path},
 };
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
@@ -87,7 +87,7 @@ async fn targets(arena: &Arena, webhook: SocketAddr, servers: &[String]) -> Resu
     let names = webhook_names(object::OPERATOR_NAMESPACE);
     let host = names.first().context("the webhook has no name")?.clone();
     let bodies = servers.iter().map(|server| review(arena.namespace(), server)).collect();
-    let path = "/evictions?timeout=3s".to_owned();
+    let path = format!("{}?timeout=3s", eviction_path(&cluster.client().await?).await?);
     let target = Target { address: webhook, host, ca_pem, path, bodies, expect: "\"code\":429".to_owned() };
     let empty = Target { address, expect: String::new(), ..target.clone() };
     Ok((target, empty, process))

@@ -78,6 +78,24 @@ impl Realm {
         proxy.lives() && !proxy.unroutable_since.is_some_and(settled)
     }
 
+    /// Since when nobody new can get to the proxy by any way that we know of; `None` while somebody may. Its Service
+    /// leads nowhere once the kubelet has called it unready for long enough, whoever hears us or not; past the Service,
+    /// by a port of its node, only its agent keeps people out, as long as we hear it. An agent that cannot is told of
+    /// otherwise (`enforced`).
+    pub(super) fn shut_since(&self, uid: &PodUid) -> Option<Instant> {
+        let proxy = self.proxies.get(uid)?;
+        let off_the_service = proxy.unroutable_since?.checked_add(self.rules.propagation)?;
+        if !proxy.facts.host_port {
+            return Some(off_the_service);
+        }
+        let entry = self.ledger.get(uid).filter(|entry| entry.introduced())?;
+        if !entry.capabilities().door {
+            return Some(off_the_service);
+        }
+        let refusing = self.talks.get(uid)?.own_door.refusing_since?;
+        Some(refusing.max(off_the_service))
+    }
+
     /// Whether the pod's agent can refuse newcomers and has not confirmed that it does.
     fn own_door_missing(&self, uid: &PodUid) -> bool {
         let can = self.ledger.get(uid).is_some_and(|entry| entry.capabilities().door);

@@ -27,6 +27,7 @@ impl Realm {
     pub fn join(&mut self, who: &Introduction, generation: Generation, now: Instant) {
         let uid = &who.uid;
         self.ledger.declare(uid, who.role, &who.name, &who.group);
+        let renewed = self.is_connected(uid);
         self.ledger.connect(uid, generation, now);
         if who.role == Role::Proxy {
             let may_inherit = !self.listed;
@@ -39,8 +40,7 @@ impl Realm {
         }
         let talk = self.talks.entry(uid.clone()).or_default();
         talk.outbox = Some(Outbox::new(generation));
-        // The new stream may be that of a new process, whose own door is open.
-        talk.own_door.confirmed = None;
+        talk.own_door.new_session(renewed);
         self.wake.insert(uid.clone());
         self.dirty.insert(uid.clone());
         self.settle(now);
@@ -120,7 +120,7 @@ impl Realm {
         if let Some(talk) = self.talks.get_mut(uid) {
             let door = &mut talk.own_door;
             if door.revision == revision && door.closed != open {
-                door.confirmed = Some(revision);
+                door.confirm(now);
                 self.dirty.insert(uid.clone());
                 self.settle(now);
             }

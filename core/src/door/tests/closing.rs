@@ -269,3 +269,50 @@ fn a_seal_seen_before_the_pod_is_declared_is_not_lost() {
     assert_eq!(scene.door("s"), "Sealed");
     assert_eq!(scene.realm.directory().listings().count(), 0);
 }
+
+/// For how long nobody new could get to proxy `p`.
+fn shut_for(scene: &Scene) -> u64 {
+    scene.realm.proxy(&uid("p"), scene.now()).shut_for.as_secs()
+}
+
+#[test]
+fn a_proxy_off_its_service_takes_nobody_in_whether_it_hears_us_or_not() {
+    let mut scene = Scene::new(Capabilities { door: true, ..OURS }, OURS);
+    scene.realm.set_ready(&uid("p"), false, scene.now());
+    scene.pass(60);
+    assert_eq!(shut_for(&scene), 0, "the kubelet still calls it ready");
+    scene.cut("p");
+    scene.realm.observe_proxy(ProxyFacts { routable: false, ..proxy("p") }, scene.now(), wall(0));
+    scene.pass(5);
+    assert_eq!(shut_for(&scene), 0, "somebody may still be on the way");
+    scene.pass(20);
+    assert_eq!((shut_for(&scene), scene.door("p").as_str()), (20, "Closing: waits for p"));
+    scene.realm.observe_proxy(proxy("p"), scene.now(), wall(0));
+    scene.realm.observe_proxy(ProxyFacts { routable: false, ..proxy("p") }, scene.now(), wall(0));
+    scene.pass(7);
+    assert_eq!(shut_for(&scene), 2, "it was ready for a moment");
+}
+
+#[test]
+fn past_the_service_only_a_proxys_own_word_counts() {
+    let mut scene = Scene::new(Capabilities { door: true, ..OURS }, OURS);
+    let unready = ProxyFacts { routable: false, host_port: true, ..proxy("p") };
+    scene.realm.observe_proxy(unready, scene.now(), wall(0));
+    scene.realm.set_ready(&uid("p"), false, scene.now());
+    scene.pass(60);
+    assert_eq!(shut_for(&scene), 0, "it has not said that it refuses newcomers");
+    scene.obey("p");
+    scene.pass(20);
+    assert_eq!(shut_for(&scene), 20);
+    scene.join("p", Role::Proxy, Capabilities { door: true, ..OURS });
+    scene.pass(1);
+    assert_eq!(shut_for(&scene), 21, "a renewed session is the same process");
+    scene.cut("p");
+    assert_eq!(shut_for(&scene), 0, "nobody knows what runs there now");
+    scene.join("p", Role::Proxy, Capabilities { door: true, ..OURS });
+    scene.pass(1);
+    assert_eq!(shut_for(&scene), 0, "a new process has an open door");
+    scene.obey("p");
+    scene.pass(3);
+    assert_eq!(shut_for(&scene), 3);
+}

@@ -2,127 +2,14 @@ use std::sync::Arc;
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use spawnery_api::view::PodView;
-use spawnery_core::door::{DoorView, ProxyView};
-use spawnery_core::rollout::HAND_OVER;
+use spawnery_core::door::DoorView;
+use spawnery_core::rollout::{Departure, HAND_OVER};
 
 use super::*;
 use crate::network::plan::NotUsable;
-use crate::proxygroup::memory::OfGroup;
-use crate::render::testing;
-
-const HASH: &str = "0123456789abcdef";
-
-fn now() -> Timestamp {
-    "2026-11-29T12:00:00Z".parse().unwrap()
-}
-
-fn ago(seconds: i64) -> String {
-    (now() - jiff::SignedDuration::from_secs(seconds)).to_string()
-}
-
-/// A ready proxy whose door is open and on which nobody is.
-fn sight(name: &str, annotations: Value, labels: Value) -> Sight {
-    let mut pod = json!({
-        "metadata": {
-            "name": name, "namespace": "minecraft", "uid": format!("uid-of-{name}"),
-            "creationTimestamp": ago(3600),
-            "labels": {"spawnery.cloud/managed-by": "spawnery-operator", "spawnery.cloud/role": "proxy",
-                       "spawnery.cloud/pod-hash": HASH},
-            "annotations": {"spawnery.cloud/pod-inputs": "{}",
-                            "cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
-        },
-        "spec": {"nodeName": "node-a"},
-        "status": {"phase": "Running", "hostIP": "192.0.2.7", "startTime": ago(3600),
-                   "conditions": [{"type": "Ready", "status": "True"}]},
-    });
-    for (key, values) in [("annotations", annotations), ("labels", labels)] {
-        for (name, value) in values.as_object().unwrap() {
-            pod["metadata"][key][name] = value.clone();
-        }
-    }
-    Sight {
-        pod: Arc::new(serde_json::from_value::<PodView>(pod).unwrap()),
-        view: ProxyView {
-            connected: true,
-            players: Some(0),
-            last_players: 0,
-            slots: 500,
-            stale: false,
-            ever_connected: true,
-            stream_down_for: Duration::ZERO,
-            empty_for: Some(Duration::from_mins(1)),
-            occupied: false,
-            enforced: true,
-            door: DoorView::Open,
-        },
-        departing: false,
-        caused_for: Duration::ZERO,
-        sealed_for: Duration::ZERO,
-        diverged_for: Duration::ZERO,
-    }
-}
-
-fn plain(name: &str) -> Sight {
-    sight(name, json!({}), json!({}))
-}
-
-fn with_players(mut sight: Sight, players: u32) -> Sight {
-    sight.view.players = Some(players);
-    sight.view.last_players = players;
-    sight.view.occupied = players > 0;
-    sight
-}
-
-fn door(mut sight: Sight, door: DoorView) -> Sight {
-    sight.view.door = door;
-    sight
-}
-
-fn requested(seconds: i64) -> Value {
-    let request = json!({"time": ago(seconds), "requester": "admin"}).to_string();
-    json!({"spawnery.cloud/eviction-requested": request})
-}
-
-fn draining(seconds: i64) -> Value {
-    json!({"spawnery.cloud/draining-since": ago(seconds)})
-}
-
-fn both(mut a: Value, b: &Value) -> Value {
-    a.as_object_mut().unwrap().extend(b.as_object().unwrap().clone());
-    a
-}
-
-fn observed(pods: Vec<Sight>) -> Observed {
-    let mut group = testing::proxy_group();
-    group.metadata.finalizers = Some(vec!["spawnery.cloud/group".to_owned()]);
-    Observed {
-        group: Arc::new(group),
-        pods,
-        network: Ok(()),
-        desired_hash: Some(HASH.to_owned()),
-        creating: 0,
-        service: None,
-        foreign_budgets: vec![],
-        memory: OfGroup::default(),
-        now: now(),
-    }
-}
-
-fn edit(mut seen: Observed, change: impl FnOnce(&mut spawnery_api::v1alpha1::ProxyGroup)) -> Observed {
-    let mut group = (*seen.group).clone();
-    change(&mut group);
-    seen.group = Arc::new(group);
-    seen
-}
-
-fn names<'a>(pods: impl IntoIterator<Item = &'a PodId>) -> Vec<&'a str> {
-    pods.into_iter().map(|pod| pod.name.as_str()).collect()
-}
-
-fn closed(plan: &Plan) -> Vec<&str> {
-    names(plan.doors.iter().filter(|door| !door.open).map(|door| &door.pod))
-}
+use crate::proxygroup::testing::{
+    ago, both, closed, door, draining, edit, names, now, observed, plain, requested, sight, with_players,
+};
 
 #[test]
 fn a_new_group_gets_its_finalizer_first() {
@@ -224,14 +111,34 @@ fn an_empty_closed_proxy_is_sealed_and_one_with_players_is_not() {
     assert_eq!((full.seals, full.removals), (vec![], vec![]));
 }
 
+/// A proxy with players whose door was told to close longer ago than they may take.
+fn late(state: DoorView) -> Sight {
+    with_players(door(sight("a", both(requested(1), &draining(301)), json!({})), state), 7)
+}
+
+fn shut(mut sight: Sight, seconds: u64) -> Sight {
+    sight.view.shut_for = Duration::from_secs(seconds);
+    sight
+}
+
+#[test]
+fn no_deadline_runs_while_somebody_may_still_get_in() {
+    let mut deaf = late(DoorView::Closing { waiting_for: vec!["the service's endpoints".to_owned()] });
+    deaf.diverged_for = Duration::from_mins(1);
+    let first = plan(&observed(vec![deaf, plain("b")]));
+    assert_eq!((first.seals.clone(), closed(&first)), (vec![], vec!["a"]));
+    let told = first.events.iter().find(|told| told.reason == "ReadinessDiverged").unwrap();
+    assert!(told.warning && told.note.contains(": a."), "{told:?}");
+    let heard = plan(&observed(vec![shut(late(DoorView::Closed { waiting_for: vec![] }), 20), plain("b")]));
+    assert_eq!((heard.seals, heard.wake), (vec![], Some(Duration::from_secs(280))));
+    // The kubelet took it off the Service; whether its agent ever says so does not matter.
+    let silent = shut(late(DoorView::Closing { waiting_for: vec!["a".to_owned()] }), 300);
+    assert_eq!(plan(&observed(vec![silent, plain("b")])).seals[0].1, SealReason::Deadline);
+}
+
 #[test]
 fn players_who_stay_are_disconnected_at_the_deadline_and_it_is_told() {
-    let late = || {
-        with_players(
-            door(sight("a", both(requested(1), &draining(301)), json!({})), DoorView::Closing { waiting_for: vec![] }),
-            7,
-        )
-    };
+    let late = || shut(late(DoorView::Closed { waiting_for: vec![] }), 300);
     let over = plan(&observed(vec![late(), plain("b")]));
     assert_eq!(over.seals[0].1, SealReason::Deadline);
     let told = over.events.iter().find(|told| told.reason == "ProxyDrainTimeout").unwrap();
@@ -266,7 +173,7 @@ fn a_sealed_pod_counts_for_nothing_and_never_opens() {
 #[test]
 fn a_departing_node_is_told_once() {
     let mut leaving = plain("a");
-    leaving.departing = true;
+    leaving.departure = Departure::Underway;
     let seen = observed(vec![leaving, plain("b"), plain("n")]);
     let first = plan(&seen);
     assert_eq!(closed(&first), ["a"]);
@@ -276,7 +183,7 @@ fn a_departing_node_is_told_once() {
         first.events
     );
     let mut marked = sight("a", draining(3), json!({}));
-    marked.departing = true;
+    marked.departure = Departure::Underway;
     let later = plan(&observed(vec![marked, plain("b"), plain("n")]));
     assert!(later.events.iter().all(|told| told.action != "DrainProxy"), "{:?}", later.events);
 }
@@ -285,6 +192,46 @@ fn a_departing_node_is_told_once() {
 fn an_uncordoned_node_keeps_its_proxy() {
     let plan = plan(&observed(vec![sight("a", draining(3), json!({})), plain("b")]));
     assert_eq!((closed(&plan), plan.doors[0].since.clone()), (vec![], Some(Since::Removed)));
+}
+
+#[test]
+fn an_uncordoned_node_takes_what_its_drain_asked_for_back() {
+    let asked = || sight("a", both(requested(60), &draining(50)), json!({}));
+    let mut called_off = asked();
+    called_off.departure = Departure::CalledOff(now());
+    let reopened = plan(&observed(vec![called_off, plain("b")]));
+    assert_eq!((closed(&reopened), names(&reopened.expired)), (vec![], vec!["a"]));
+    assert_eq!(reopened.doors[0].since, Some(Since::Removed));
+    // Its replacement is the one too many, not the proxy with people on it.
+    let mut replaced = with_players(asked(), 2);
+    replaced.departure = Departure::CalledOff(now());
+    replaced.released_for = Some(Duration::ZERO);
+    let replaced = plan(&observed(vec![replaced, plain("b"), plain("n")]));
+    assert_eq!((closed(&replaced), replaced.seals.len()), (vec![], 0));
+    // Where nothing was cordoned nothing is called off.
+    let elsewhere = plan(&observed(vec![asked(), plain("b")]));
+    assert_eq!((closed(&elsewhere), names(&elsewhere.expired)), (vec!["a"], vec![]));
+}
+
+#[test]
+fn a_newcomer_without_a_node_is_waited_for() {
+    let old = || sight("a", json!({}), json!({"spawnery.cloud/pod-hash": "ffffffffffffffff"}));
+    let homeless = |seconds| {
+        let mut newcomer = plain("n");
+        let mut pod = (*newcomer.pod).clone();
+        pod.status = serde_json::from_value(json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no free ports"}]}))
+        .unwrap();
+        newcomer.pod = Arc::new(pod);
+        newcomer.unschedulable_for = Duration::from_secs(seconds);
+        newcomer
+    };
+    let one = |pods| edit(observed(pods), |group| group.spec.replicas = 1);
+    let young = plan(&one(vec![old(), homeless(20)]));
+    assert_eq!((closed(&young), young.wake), (vec![], Some(Duration::from_secs(40))));
+    let late = plan(&one(vec![old(), homeless(60)]));
+    assert_eq!((closed(&late), late.create), (vec!["a"], 0));
+    assert_eq!(plan(&observed(vec![plain("a"), homeless(20)])).wake, None, "nothing waits for it");
 }
 
 #[rstest]
