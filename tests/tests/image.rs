@@ -4,24 +4,16 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
 use spawnery_certs::Authority;
 use spawnery_tests::{
-    Launch,
-    command::run,
-    image::{NONROOT, product},
+    image::{Root, product},
     target,
 };
 use std::{
-    collections::BTreeMap,
     fs,
-    io::Read as _,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
     time::Duration,
 };
-use tempfile::TempDir;
 use tokio::{
     net::{TcpListener, UdpSocket},
     sync::OnceCell,
@@ -43,40 +35,8 @@ async fn written() -> Vec<u8> {
     fs::read(product::archive(NAME, &target::profile_name().unwrap()).await.unwrap()).unwrap()
 }
 
-/// The image's files in a directory: what its first process sees.
-async fn root() -> TempDir {
-    unpacked(archive().await)
-}
-
-fn unpacked(archive: &[u8]) -> TempDir {
-    let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(archive).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let mut contents = Vec::new();
-        entry.read_to_end(&mut contents).unwrap();
-        files.insert(entry.path().unwrap().to_str().unwrap().to_owned(), contents);
-    }
-    let blob =
-        |descriptor: &Value| &files[&format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"))];
-    let index: Value = serde_json::from_slice(&files["index.json"]).unwrap();
-    let manifest: Value = serde_json::from_slice(blob(&index["manifests"][0])).unwrap();
-    // A runner's temporary directory may lie on a disk that refuses programs; the target directory does not.
-    let root = tempfile::tempdir_in(target::directory().unwrap()).unwrap();
-    for layer in manifest["layers"].as_array().unwrap() {
-        tar::Archive::new(blob(layer).as_slice()).unpack(root.path()).unwrap();
-    }
-    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    root
-}
-
-/// A program with nothing but this root, and as the user that images name where we may choose.
-fn inside(root: &Path, program: &str) -> Launch {
-    let launch = if rustix::process::getuid().is_root() {
-        Launch::new(program, "chroot").arg(format!("--userspec={NONROOT}:{NONROOT}"))
-    } else {
-        Launch::new(program, "unshare").args(["--user", "--map-root-user", "chroot"])
-    };
-    launch.arg(root).arg(program).env_clear()
+async fn root() -> Root {
+    Root::unpack(archive().await).unwrap()
 }
 
 /// What the chart, probes and games start.
@@ -88,7 +48,7 @@ fn names() -> Vec<&'static str> {
 async fn is_the_same_bytes_twice() {
     let (first, second) = (archive().await, written().await);
     for program in product::PROGRAMS {
-        let read = |archive| fs::read(unpacked(archive).path().join(program.path().trim_start_matches('/'))).unwrap();
+        let read = |archive| fs::read(Root::unpack(archive).unwrap().file(&program.path())).unwrap();
         assert!(read(first) == read(&second), "two builds of {} differ; was its source edited?", program.path());
     }
     assert!(first == second, "two archives of the same programs differ");
@@ -96,14 +56,7 @@ async fn is_the_same_bytes_twice() {
 
 #[tokio::test]
 async fn every_program_starts_in_it() {
-    let root = root().await;
-    for name in names() {
-        let output = run(&inside(root.path(), &format!("{}/{name}", product::FOLDER)).arg("--help"), None, LIMIT).await;
-        let output = output.unwrap();
-        // The probe knows no such flag and says with 2 which ones it does know; 126, 127 and signals are not ours.
-        assert!(matches!(output.status.code(), Some(0 | 2)), "{name}: {}\n{}", output.status, output.all());
-        assert!(output.all().contains(name), "{name} says\n{}", output.all());
-    }
+    assert_eq!(root().await.all_start().await.unwrap(), names());
 }
 
 #[tokio::test]
@@ -147,7 +100,8 @@ async fn programs_find_services_by_name() {
     fs::write(root.path().join("etc/ca.crt"), authority.cert_pem()).unwrap();
     fs::write(root.path().join("etc/token"), "token").unwrap();
     let log = root.path().join("log");
-    let agent = inside(root.path(), &product::AGENT.path())
+    let agent = root
+        .launch(&product::AGENT.path())
         .args(["--server", "lobby-a2", "--ca-file", "/etc/ca.crt", "--token-file", "/etc/token"])
         .args(["--local-listen", "127.53.65.32:8090", "--operator-endpoint"])
         .arg(format!("spawnery-operator.spawnery-system.svc:{port}"))

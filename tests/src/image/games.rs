@@ -11,7 +11,7 @@ use super::{
     Archive, Image, Layer, Tree,
     product::{AGENT, FOLDER, PROBE, Program},
 };
-use crate::{Launch, command::run, minecraft::Installation};
+use crate::{Launch, command::run, minecraft::Installation, target};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::{
@@ -48,13 +48,13 @@ pub async fn archive(profile: &str) -> Result<PathBuf> {
         &format!("{APP}/node_modules"),
         |path| wanted(path, &versions),
     )?;
-    let mut ours = Tree::default();
+    let (mut ours, target) = (Tree::default(), target::directory()?);
     for script in [installation.server_script(), installation.proxy_script()] {
         let name = script.file_name().and_then(|name| name.to_str()).context("a script has no name")?;
         ours = ours.copy(&script, &format!("{APP}/{name}"), 0o644);
     }
     for program in OURS {
-        ours = program.install(ours, profile).await?;
+        ours = program.install(ours, profile, &target).await?;
     }
     let path = super::place("games")?;
     let to = path.clone();

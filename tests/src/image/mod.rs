@@ -14,11 +14,13 @@ pub mod games;
 mod layer;
 mod linked;
 pub mod product;
+mod root;
 mod tree;
 
 pub use archive::{Archive, Image};
 pub use layer::Layer;
 pub use linked::libraries;
+pub use root::Root;
 pub use tree::Tree;
 
 use crate::target;

@@ -61,19 +61,18 @@ impl Program {
         if self.links.is_empty() { std::slice::from_ref(&self.file) } else { self.links }
     }
 
-    /// Builds it with this profile, linked statically, and puts it into a tree.
+    /// Builds it with this profile, linked statically, and puts it into a tree. `target` is cargo's target directory.
     ///
     /// # Errors
     /// When cargo cannot build it, or no static C library is installed.
-    pub async fn install(&self, tree: Tree, profile: &str) -> Result<Tree> {
-        let tree = tree.copy(self.build(profile).await?, &self.path(), 0o755);
+    pub async fn install(&self, tree: Tree, profile: &str, target: &Path) -> Result<Tree> {
+        let tree = tree.copy(self.build(profile, target).await?, &self.path(), 0o755);
         Ok(self.links.iter().fold(tree, |tree, link| tree.link(&format!("{FOLDER}/{link}"), self.file)))
     }
 
     /// Links it into a place of its own. Where cargo puts it, a build for other tests may at any moment put the same
     /// program linked dynamically.
-    async fn build(&self, profile: &str) -> Result<PathBuf> {
-        let target = target::directory()?;
+    async fn build(&self, profile: &str, target: &Path) -> Result<PathBuf> {
         let folder = target.join(target::profile_folder(profile));
         fs::create_dir_all(folder.join("image"))?;
         let path = folder.join("image").join(self.file);
@@ -100,14 +99,14 @@ fn place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(part, to)
 }
 
-/// Builds the programs and gives the image, called `name`.
+/// Builds the programs in cargo's target directory `target` and gives the image, called `name`.
 ///
 /// # Errors
 /// When a program cannot be built.
-pub async fn image(name: &str, profile: &str) -> Result<Image> {
+pub async fn image(name: &str, profile: &str, target: &Path) -> Result<Image> {
     let mut tree = Tree::base().copy(authorities()?, AUTHORITIES_IN_IMAGE, 0o644);
     for program in PROGRAMS {
-        tree = program.install(tree, profile).await?;
+        tree = program.install(tree, profile, target).await?;
     }
     let layer = tokio::task::spawn_blocking(move || Layer::write(&tree)).await??;
     Ok(Image::new(name, [Arc::new(layer)])
@@ -122,7 +121,7 @@ pub async fn image(name: &str, profile: &str) -> Result<Image> {
 /// When a program cannot be built or the disk is full.
 pub async fn archive(name: &str, profile: &str) -> Result<PathBuf> {
     let path = super::place(name)?;
-    Archive::write(&path, &[image(name, profile).await?])?;
+    Archive::write(&path, &[image(name, profile, &target::directory()?).await?])?;
     Ok(path)
 }
 

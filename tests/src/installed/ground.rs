@@ -124,9 +124,18 @@ impl Ground {
     /// # Errors
     /// When a pod has no metrics.
     pub async fn counted(&self, part: &str, counter: &str) -> Result<u64> {
+        self.counted_with(part, counter, "").await
+    }
+
+    /// The same where its labels hold this text, such as `endpoint="validate"`.
+    ///
+    /// # Errors
+    /// When a pod has no metrics.
+    pub async fn counted_with(&self, part: &str, counter: &str, labels: &str) -> Result<u64> {
         let metrics = self.metrics(part).await?;
         let of = metrics.lines().filter(|line| {
-            line.strip_prefix(counter).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
+            let rest = line.strip_prefix(counter);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(labels))
         });
         Ok(of.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
@@ -147,7 +156,8 @@ impl Ground {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether it is Ready and not on its way out.
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()

@@ -10,6 +10,7 @@
 mod ground;
 mod images;
 mod network;
+mod order;
 mod page;
 mod reviews;
 mod usage;
@@ -17,6 +18,7 @@ mod usage;
 pub use ground::{Ground, NAMESPACE, OPERATOR_NAMESPACE};
 pub use images::{Images, OTHER_TAG};
 pub use network::{DOOR_PORT, Lobbies, PROXY_NODE, SERVER_NODE};
+pub use order::Order;
 pub use page::{Page, Section};
 pub use reviews::{Reviews, Tally};
-pub use usage::{Part, usage};
+pub use usage::{Resident, usage};

@@ -1,16 +1,18 @@
 //! Installed, and played on.
 
-use crate::world::{LIMIT, World, tell};
+use crate::{
+    first,
+    world::{DECISIONS, LIMIT, REST_AIM, World, published_ca, tell},
+};
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig},
-    core::v1::ConfigMap,
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::Api;
 use spawnery_api::names::object;
 use spawnery_tests::{
     eventually,
-    installed::{NAMESPACE, OPERATOR_NAMESPACE, PROXY_NODE, SERVER_NODE, usage},
+    installed::{OPERATOR_NAMESPACE, Order, usage},
 };
 use std::time::{Duration, Instant};
 
@@ -18,27 +20,35 @@ use std::time::{Duration, Instant};
 const READY_PROMISE: Duration = Duration::from_secs(20);
 /// The promise: from a join or a quit to what kubectl shows.
 const SHOWN_PROMISE: Duration = Duration::from_secs(2);
+/// The chart's default.
+const RECONCILERS: usize = 2;
 
 pub(crate) async fn an_install_is_ready_and_takes_the_first_objects(world: &World<'_>) -> Result<()> {
+    let order = Order::begin(&world.client);
     let begin = Instant::now();
     world.ground.follow("Install").await?;
-    let took = world.ground.all_ready().await?.saturating_duration_since(begin);
+    let (ready, ()) = tokio::try_join!(world.ground.all_ready(), first::the_first_object_is_reviewed(world))?;
+    let took = ready.saturating_duration_since(begin);
     tell(&format!("helm install to everything Ready: {:.1} s", took.as_secs_f64()));
-    // The very first objects, and no second try: the section's commands end at the first that fails.
+    // Not luck: nothing that helm waits for was ready sooner.
+    let after = order.registered_first(RECONCILERS).await?;
+    tell(&format!("the first reconciler was ready {:.1} s after the webhook was registered", after.as_secs_f64()));
+    // No second try either: the section's commands end at the first that fails.
     world.ground.follow("A first network").await?;
     tell(&format!("to a lobby that takes players: {:.1} s", begin.elapsed().as_secs_f64()));
+    first::the_first_network_was_reviewed(world).await?;
     world.ground.follow("Look at it").await?;
-    for part in usage(world.cluster, &[SERVER_NODE, PROXY_NODE]).await? {
+    let parts = usage(world.cluster).await?;
+    for part in &parts {
         tell(&format!("at rest: {part}"));
     }
+    ensure!(parts.iter().all(|part| part.most() <= REST_AIM), "at rest: {parts:?}");
     ensure!(took <= READY_PROMISE, "everything was Ready after {took:?}");
     Ok(())
 }
 
 pub(crate) async fn webhooks_are_called_through_services_with_our_certificates(world: &World<'_>) -> Result<()> {
-    let ca: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let ca = ca.get(object::CA_CONFIG_MAP).await?.data.and_then(|mut data| data.remove(object::CA_KEY));
-    let ca = ca.context("no CA is published")?;
+    let ca = published_ca(world).await?;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
     let validating = validating.get(object::WEBHOOK_CONFIGURATION).await?.webhooks.unwrap_or_default();
@@ -51,7 +61,7 @@ pub(crate) async fn webhooks_are_called_through_services_with_our_certificates(w
     }
     ensure!(seen == 4, "{seen} webhooks");
     // Who they are called by is counted at both ends.
-    let decisions = world.ground.counted("webhook", "spawnery_webhook_decisions_total").await?;
+    let decisions = world.ground.counted("webhook", DECISIONS).await?;
     ensure!(decisions > 0, "no webhook has decided anything\n{}", world.ground.metrics("webhook").await?);
     let metrics = world.cluster.kubectl(["get", "--raw", "/metrics"]).await?.stdout()?;
     for name in ["evictions.spawnery.cloud", "pods.spawnery.cloud"] {

@@ -6,8 +6,9 @@ use kube::{ResourceExt, api::ListParams};
 use spawnery_tests::{
     eventually,
     game::{player::Player, wire::Arrival},
-    installed::{PROXY_NODE, SERVER_NODE},
+    installed::{NAMESPACE, PROXY_NODE, SERVER_NODE},
     nodes::RealCluster,
+    stack::{losses, told_losses},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,6 +26,7 @@ pub(crate) async fn a_crash_takes_only_those_who_were_there(real: &RealCluster, 
     world.shown(5).await?;
     let there: BTreeSet<String> = world.crowd.on(&lost).map(|player| player.name().to_owned()).collect();
     ensure!(!there.is_empty() && there.len() < 5, "they play on {:?}", world.crowd.by_server());
+    ensure!(losses(&world.ground.metrics("reconciler").await?).is_empty(), "nobody has been lost yet");
     let begin = Instant::now();
     real.node(SERVER_NODE)?.crash().await?;
     // Whole means: as many lobbies as before, none of them the lost one, all on the node that is left.
@@ -60,7 +62,27 @@ pub(crate) async fn a_crash_takes_only_those_who_were_there(real: &RealCluster, 
     ));
     real.node(SERVER_NODE)?.boot().await?;
     real.ready().await?;
-    world.ground.all_ready().await.map(drop)
+    world.ground.all_ready().await?;
+    the_loss_is_counted_and_told(world, &lost, there.len()).await
+}
+
+/// Until the node is back, or given up, nobody knows that its games have ended: it may only have been cut off.
+async fn the_loss_is_counted_and_told(world: &World<'_>, server: &str, players: usize) -> Result<()> {
+    let back = Instant::now();
+    let want = BTreeMap::from([("NodeLost".to_owned(), u64::try_from(players)?)]);
+    eventually(LIMIT, "those who were there to be counted as lost to the crash, and nobody else", || async {
+        let counted = losses(&world.ground.metrics("reconciler").await?);
+        ensure!(counted == want, "counted: {counted:?}, wanted: {want:?}");
+        let told = told_losses(world.client.clone(), NAMESPACE).await?;
+        let [loss] = told.as_slice() else { anyhow::bail!("told: {told:?}") };
+        let says = |part: &str| loss.note.contains(part);
+        let right = loss.server == server && loss.times == 1 && says(&players.to_string()) && says(SERVER_NODE);
+        ensure!(right, "told: {loss:?}");
+        Ok(())
+    })
+    .await?;
+    tell(&format!("they are counted as lost to it {:.1} s after the node was back", back.elapsed().as_secs_f64()));
+    Ok(())
 }
 
 /// Waits until there is one lobby on each node.

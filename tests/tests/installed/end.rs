@@ -1,6 +1,9 @@
 //! Without us: stopped, and uninstalled.
 
-use crate::world::{LIMIT, World, tell};
+use crate::{
+    first,
+    world::{LIMIT, World, tell},
+};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::{
     api::{
@@ -169,6 +172,7 @@ pub(crate) async fn an_uninstall_leaves_a_working_cluster(world: &World<'_>) -> 
     })
     .await?;
     ensure!(definitions().await? == 4, "the definitions are gone, and with them what users applied");
+    first::without_us_the_first_object_passes(world).await?;
     // Games play on, and others work.
     world.crowd.ensure_unharmed()?;
     others_come_and_go(world, "after").await?;

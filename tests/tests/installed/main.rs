@@ -8,7 +8,9 @@ mod crashes;
 mod deletes;
 mod drains;
 mod end;
+mod first;
 mod placed;
+mod strangers;
 mod upgrades;
 mod world;
 
@@ -54,6 +56,8 @@ fn from_helm_install_to_helm_uninstall() -> Result<()> {
         deletes::a_deleted_pod_keeps_its_players_until_they_are_moved(&mut world).await?;
         deletes::without_the_hook_a_deleted_pod_cuts_its_players(&mut world).await?;
         upgrades::nobody_notices_an_upgrade(&mut world).await?;
+        strangers::a_registration_that_somebody_changes_is_put_right(&world).await?;
+        strangers::whoever_is_registered_with_another_ca_is_not_called(&world).await?;
         end::with_our_processes_stopped_others_work_as_ever(&world).await?;
         end::an_uninstall_leaves_a_working_cluster(&world).await
     })
@@ -67,8 +71,8 @@ fn a_crash_and_placement_by_people() -> Result<()> {
         world.ground.follow("Install").await?;
         world.ground.follow("A first network").await?;
         crashes::a_crash_takes_only_those_who_were_there(real, &mut world).await?;
-        placed::pods_are_placed_through_the_extender(&world).await?;
-        placed::without_the_extender_pods_are_placed(&world).await?;
+        placed::a_server_is_placed_beside_people(&world).await?;
+        placed::without_the_extender_it_is_placed_elsewhere(&world).await?;
         placed::a_stranger_is_not_asked(&world).await
     })
 }

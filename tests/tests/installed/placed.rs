@@ -1,7 +1,7 @@
 //! Pods placed through the extender, by the chart's own scheduler.
 
-use crate::world::{LIMIT, World, tell};
-use anyhow::{Context as _, Result, ensure};
+use crate::world::{LIMIT, REST_AIM, World, tell};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, ResourceExt,
@@ -15,7 +15,7 @@ use spawnery_api::{
 use spawnery_tests::{
     cluster::authority::Authority,
     eventually,
-    installed::{NAMESPACE, OPERATOR_NAMESPACE},
+    installed::{NAMESPACE, OPERATOR_NAMESPACE, usage},
 };
 use std::collections::BTreeSet;
 
@@ -24,23 +24,37 @@ const CALLS: &str = "spawnery_extender_calls_total";
 /// The chart's scheduler reads its configuration, and beside it whom it trusts.
 const CONFIG_KEY: &str = "config.yaml";
 const OTHER_CA_KEY: &str = "other.crt";
+/// The one part that is not ours: Kubernetes' own program.
+const SCHEDULER: &str = "scheduler";
 
-pub(crate) async fn pods_are_placed_through_the_extender(world: &World<'_>) -> Result<()> {
+/// People are on one node, and the group would rather have its lobbies on different ones: with the extender the next goes to
+/// where the people are.
+pub(crate) async fn a_server_is_placed_beside_people(world: &World<'_>) -> Result<()> {
     world.ground.follow("Place servers by people").await?;
     world.ground.all_ready().await?;
+    let node = node_of_people(world).await?;
     let before = world.ground.counted("extender", CALLS).await?;
     let pod = one_more(world).await?;
     let spec = pod.spec.context("a pod without spec")?;
     ensure!(spec.scheduler_name.as_deref() == Some(object::SCHEDULER_NAME), "{:?}", spec.scheduler_name);
     let calls = world.ground.counted("extender", CALLS).await? - before;
     ensure!(calls >= 1, "the extender was not asked");
-    tell(&format!("one pod placed with {calls} calls of the extender, on {}", spec.node_name.unwrap_or_default()));
+    let placed = spec.node_name.context("a pod without node")?;
+    ensure!(placed == node, "people are on {node}, and the next server is on {placed}");
+    tell(&format!("one pod placed with {calls} calls of the extender, on {placed}, where people are"));
+    for part in usage(world.cluster).await? {
+        tell(&format!("at rest: {part}"));
+        ensure!(part.part == SCHEDULER || part.most() <= REST_AIM, "at rest: {part}");
+    }
     Ok(())
 }
 
-pub(crate) async fn without_the_extender_pods_are_placed(world: &World<'_>) -> Result<()> {
+/// The control: the same cluster, the same group, nobody who knows of people.
+pub(crate) async fn without_the_extender_it_is_placed_elsewhere(world: &World<'_>) -> Result<()> {
+    let node = node_of_people(world).await?;
     scale_extender(world, 0).await?;
-    one_more(world).await?;
+    let placed = one_more(world).await?.spec.and_then(|spec| spec.node_name);
+    ensure!(placed.is_some_and(|placed| placed != node), "the control places it beside the people, on {node}");
     scale_extender(world, 2).await?;
     world.ground.all_ready().await.map(drop)
 }
@@ -61,13 +75,28 @@ pub(crate) async fn a_stranger_is_not_asked(world: &World<'_>) -> Result<()> {
         let args = args.into_iter().chain([scheduler.as_str(), "-n", OPERATOR_NAMESPACE]);
         world.cluster.kubectl(args).await?.stdout()?;
     }
+    let node = node_of_people(world).await?;
     let before = world.ground.counted("extender", CALLS).await?;
-    one_more(world).await?;
+    let placed = one_more(world).await?.spec.and_then(|spec| spec.node_name);
+    ensure!(placed.is_some_and(|placed| placed != node), "placed beside the people, on {node}");
     let calls = world.ground.counted("extender", CALLS).await? - before;
     ensure!(calls == 0, "{calls} calls of the extender by a scheduler that must not trust it");
     let logs = world.cluster.kubectl(["logs", &scheduler, "-n", OPERATOR_NAMESPACE]).await?.stdout()?;
     ensure!(logs.contains("x509: certificate signed by unknown authority"), "{logs}");
     Ok(())
+}
+
+/// The one node that has people, by what they themselves say.
+async fn node_of_people(world: &World<'_>) -> Result<String> {
+    let mut nodes = BTreeSet::new();
+    for server in world.crowd.by_server().keys() {
+        nodes.insert(world.node_of(server).await?);
+    }
+    let mut nodes = nodes.into_iter();
+    match (nodes.next(), nodes.next()) {
+        (Some(node), None) => Ok(node),
+        (first, second) => bail!("people are on {first:?} and {second:?}"),
+    }
 }
 
 async fn scale_extender(world: &World<'_>, replicas: usize) -> Result<()> {

@@ -1,9 +1,9 @@
 //! What every act of the story uses.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
-use spawnery_api::v1alpha1::Server;
+use spawnery_api::{names::object, v1alpha1::Server};
 use spawnery_tests::{
     Cluster, eventually,
     installed::{DOOR_PORT, Ground, Lobbies, NAMESPACE, PROXY_NODE},
@@ -18,6 +18,10 @@ use std::{
 
 /// A lobby needs some seconds of a processor to load; beside a build it takes much longer.
 pub(crate) const LIMIT: Duration = Duration::from_mins(4);
+/// Each review that the webhook answered.
+pub(crate) const DECISIONS: &str = "spawnery_webhook_decisions_total";
+/// The aim for each of our own parts at rest, in bytes of memory of its own.
+pub(crate) const REST_AIM: u64 = 20_000_000;
 
 /// The cluster, whoever types there, and the players.
 pub(crate) struct World<'a> {
@@ -97,6 +101,13 @@ impl<'a> World<'a> {
         self.shown(i32::try_from(count)?).await?;
         Ok(server)
     }
+}
+
+/// The CA that our agents and the API server know us by, in PEM.
+pub(crate) async fn published_ca(world: &World<'_>) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let data = maps.get(object::CA_CONFIG_MAP).await?.data;
+    data.and_then(|mut data| data.remove(object::CA_KEY)).context("no CA is published")
 }
 
 /// What a run came to, for whoever reads its output.

@@ -3,16 +3,17 @@
 //! Its output is kept under `docs/results/NAME-DATE.md`, with the commit, the machine and the seed, whether the proof held
 //! or not.
 
+mod image;
 mod results;
 
 use crate::{bench, interrupt, say};
 use anyhow::{Context as _, Result, bail, ensure};
 use results::Results;
-use spawnery_tests::{args::settings, target};
+use spawnery_tests::{args::settings, image::product, target};
 use std::{process::Stdio, time::Instant};
 
 /// What can be proven.
-const NAMES: [&str; 2] = ["speed", "interleavings"];
+const NAMES: [&str; 3] = ["speed", "interleavings", "image"];
 /// The tests of `tests/tests/doors.rs` in which joins, evictions and restarts meet at random: the promise and its controls.
 const INTERLEAVINGS: [&str; 3] = [
     "a_join_beside_an_eviction_never_ends_on_a_server_that_goes",
@@ -24,11 +25,15 @@ const INTERLEAVINGS: [&str; 3] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// `speed`: all benches, built as users run it. `interleavings`: joins beside evictions and restarts, and the controls.
+    /// `image`: the same bytes twice from an empty target directory, within its size, and all that it holds starts.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     name: String,
     /// Rounds of a proof that plays at random.
     #[arg(long, default_value_t = 2000)]
     rounds: u32,
+    /// The cargo profile that the proof of the image builds with; its size is promised for the default alone.
+    #[arg(long, default_value = product::PROFILE)]
+    profile: String,
 }
 
 /// Proves, and writes down what came out.
@@ -39,6 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let proven = match args.name.as_str() {
             "speed" => speed(&mut results).await,
             "interleavings" => interleavings(args.rounds, &mut results).await,
+            "image" => image::run(&args.profile, &mut results).await,
             other => bail!("no proof {other}"),
         };
         results.end(&proven, begin.elapsed());
