@@ -8,9 +8,11 @@
 //! watches: nodes, our pods, Servers, own certificate ──► Index
 //! ```
 //! Every replica answers. A call reads the index, never the API server. A scheduler does not say when it has thought again,
-//! so nothing is reserved; an answer that hangs on where the last pod went waits until the watch shows that. Where we know nothing (not our pod, a node that the watch has not
-//! shown, a watch gone silent) the answer leaves everything to the scheduler.
+//! so nothing is reserved; an answer that hangs on where the last pod went waits until the watch shows that. Where we know
+//! nothing (not our pod, a node that the watch has not shown, a watch gone silent) the answer leaves everything to the
+//! scheduler.
 
+mod answers;
 pub mod args;
 mod flights;
 mod index;

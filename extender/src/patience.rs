@@ -8,9 +8,9 @@ use spawnery_core::placement::depends;
 use tokio::sync::Notify;
 
 use crate::App;
+use crate::answers::sift;
 use crate::index::Asked;
 use crate::metrics::Awaited;
-use crate::serve::sift;
 use crate::wire::{Call, Filtered};
 
 /// Longest wait for where the last pod went. Seeing that takes some 10 ms; a scheduler waits 500 ms for us, and places

@@ -9,11 +9,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{StatusCode, header};
-use spawnery_core::placement::{Refusal, Scale, admit, score};
+use spawnery_core::placement::Refusal;
 use spawnery_runtime::serve::body::{self, Unread};
 
-use crate::index::{Asked, Index};
-use crate::wire::{Call, Filtered, MAX_BODY_BYTES, NodeName, Scored, Unusable};
+use crate::answers::{prioritize, sift};
+use crate::index::Asked;
+use crate::wire::{Call, Filtered, MAX_BODY_BYTES, Scored, Unusable};
 use crate::{App, patience};
 
 /// What a scheduler asks for.
@@ -147,7 +148,7 @@ async fn answered(app: &App, verb: Verb, request: http::Request<Body>) -> Result
             (filtered.to_json(body.len())?, waited)
         }
         Verb::Prioritize => {
-            let scored = prioritize(&app.index.read(), &basis, &call.nodes);
+            let scored = prioritize(&app.index.read(), basis.asked(), &call.nodes);
             (Scored::to_json(&scored, body.len())?, Duration::ZERO)
         }
     };
@@ -184,33 +185,6 @@ async fn filter<'a>(app: &App, basis: &Basis, call: &'a Call<'_>) -> (Filtered<'
         }
     }
     (filtered, waited)
-}
-
-/// Who may have the pod: all, where nothing is `asked` of what we know. A node that we do not know is not in its way: our
-/// watch may be behind the scheduler's.
-pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeName<'_>]) -> Filtered<'a> {
-    let mut filtered = Filtered { node_names: Vec::with_capacity(nodes.len()), ..Filtered::default() };
-    for node in nodes {
-        let place = asked.and_then(|asked| Some((asked.newcomer, index.place(node.as_str(), asked)?)));
-        match place.map_or(Ok(()), |(newcomer, place)| admit(newcomer, &place)) {
-            Ok(()) => filtered.node_names.push(node),
-            Err(refusal) => filtered.failed_and_unresolvable_nodes.push((node, refusal.message())),
-        }
-    }
-    filtered
-}
-
-/// How much each should have it: 0 for all where we have nothing to say.
-fn prioritize<'a>(index: &Index, basis: &Basis, nodes: &'a [NodeName<'_>]) -> Vec<Scored<'a>> {
-    let neutral = |node: &'a NodeName<'_>| Scored { host: node, score: 0 };
-    let Some(asked) = basis.asked() else { return nodes.iter().map(neutral).collect() };
-    let places: Vec<_> = nodes.iter().map(|node| index.place(node.as_str(), asked)).collect();
-    let scale = places.iter().flatten().fold(Scale::default(), Scale::with);
-    let scored = nodes.iter().zip(&places).map(|(node, place)| match place {
-        Some(place) => Scored { host: node, score: score(asked.newcomer, place, &scale).get() },
-        None => neutral(node),
-    });
-    scored.collect()
 }
 
 #[cfg(test)]

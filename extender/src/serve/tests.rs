@@ -1,82 +1,12 @@
 use http_body_util::BodyExt as _;
 use kube::client::Body as ClientBody;
-use rstest::rstest;
 use serde_json::{Value, json};
-use spawnery_core::placement::Newcomer;
 use spawnery_runtime::clock::Clock;
 use spawnery_runtime::readiness::Readiness;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::testing::{node, people, plain, pod_json, server};
-
-/// Nodes: full of people, a few people, nobody, and one that departs.
-fn index() -> Index {
-    let mut index = Index::new(vec![], Some(40));
-    for name in ["busy", "calm", "empty"] {
-        index.node_applied(&plain(name));
-    }
-    index.node_applied(&node("going", &json!({ "unschedulable": true }), &json!({})));
-    for (pod, at, players) in [("a", "busy", 18), ("b", "busy", 9), ("c", "calm", 3)] {
-        index.server_applied(&people(pod, players, 20));
-        index.pod_applied(&server(pod, at));
-    }
-    index
-}
-
-fn nodes() -> Vec<NodeName<'static>> {
-    serde_json::from_str(r#"["busy","going","new","calm","empty"]"#).unwrap()
-}
-
-fn known(role: &str) -> Basis {
-    let pod = serde_json::from_value(pod_json("new", role, "gateway", "")).unwrap();
-    Basis::Known(Asked::of(&pod).unwrap())
-}
-
-fn sifted(basis: &Basis) -> Value {
-    serde_json::from_slice(&sift(&index(), basis.asked(), &nodes()).to_json(0).unwrap()).unwrap()
-}
-
-#[test]
-fn a_server_goes_where_it_may() {
-    let want = json!({
-        "NodeNames": ["new", "calm", "empty"],
-        "FailedAndUnresolvableNodes": {
-            "busy": Refusal::OverBudget.message(),
-            "going": Refusal::Departing.message(),
-        },
-    });
-    assert_eq!(sifted(&known("server")), want);
-}
-
-#[test]
-fn a_proxy_keeps_off_departing_nodes() {
-    let sifted = sifted(&known("proxy"));
-    assert_eq!(sifted["NodeNames"], json!(["busy", "new", "calm", "empty"]));
-    assert_eq!(sifted["FailedAndUnresolvableNodes"], json!({ "going": Refusal::Departing.message() }));
-}
-
-#[rstest]
-#[case::not_our_pod(Basis::Foreign)]
-#[case::old_knowledge(Basis::Stale)]
-fn what_we_do_not_know_is_left_to_the_scheduler(#[case] basis: Basis) {
-    assert_eq!(sifted(&basis), json!({ "NodeNames": ["busy", "going", "new", "calm", "empty"] }));
-    assert!(prioritize(&index(), &basis, &nodes()).iter().all(|scored| scored.score == 0));
-}
-
-#[test]
-fn servers_are_drawn_to_people() {
-    let nodes = nodes();
-    let answer = prioritize(&index(), &known("server"), &nodes);
-    let scores: Vec<(&str, u32)> = answer.iter().map(|line| (line.host.as_str(), line.score)).collect();
-    assert_eq!(scores, [("busy", 10), ("going", 0), ("new", 0), ("calm", 3), ("empty", 0)]);
-}
-
-#[test]
-fn a_pod_says_what_it_is() {
-    assert!(matches!(known("server"), Basis::Known(asked) if asked.newcomer == Newcomer::Server { slots: 20 }));
-    assert!(matches!(known("proxy"), Basis::Known(asked) if asked.newcomer == Newcomer::Proxy));
-}
+use crate::testing::pod_json;
 
 /// An extender whose watches have never heard anything.
 fn deaf() -> Router {
