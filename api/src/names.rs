@@ -50,6 +50,9 @@ pub mod label {
     /// 16 hex digits: which forwarding secret the pod was made with; absent while the Network has none resolved.
     pub const FORWARDING_HASH: &str = "spawnery.cloud/forwarding-hash";
 
+    /// [`TRUE`], as label and annotation, keeps AKS from editing a webhook registration.
+    pub const ADMISSIONS_ENFORCER_DISABLED: &str = "admissions.enforcer/disabled";
+
     /// Which part of ours one of the operator's own pods is; unlike [`APP_COMPONENT`] it never changes, so Deployments
     /// select it.
     pub const PART: &str = "spawnery.cloud/part";

@@ -21,7 +21,7 @@ pub const GIVE_UP: u32 = 6;
 pub struct Failures {
     /// Failed attempts without a success in between.
     pub consecutive: u32,
-    /// The newest failure that was looked at; older ones are never counted again.
+    /// The newest failure that was counted; older ones are never counted again.
     pub last: Option<Timestamp>,
 }
 
@@ -56,9 +56,12 @@ pub fn count_failures(so_far: Failures, members: &[Member], generation: i64) -> 
         .collect();
     failed.sort_unstable();
     for (failed_at, created_at) in failed {
-        let another = failures.consecutive == 0 || failures.last.is_none_or(|last| created_at > last);
-        failures.consecutive = failures.consecutive.saturating_add(u32::from(another));
-        failures.last = failures.last.max(Some(failed_at));
+        // One of the same attempt does not move the moment: of servers that start and fail in turns none would ever be made
+        // after the last failure.
+        if failures.consecutive == 0 || failures.last.is_none_or(|last| created_at > last) {
+            failures.consecutive = failures.consecutive.saturating_add(1);
+            failures.last = failures.last.max(Some(failed_at));
+        }
     }
     failures
 }
@@ -112,9 +115,9 @@ mod tests {
     #[case::nothing_happened(so_far(0, None), vec![], so_far(0, None))]
     #[case::the_first_failure(so_far(0, None), vec![failed(1)], so_far(1, Some(1)))]
     #[case::counted_once(so_far(1, Some(1)), vec![failed(1)], so_far(1, Some(1)))]
-    #[case::servers_that_were_made_together_count_once(so_far(0, None), vec![failed(2), failed(2), failed(3)], so_far(1, Some(3)))]
-    #[case::so_does_the_rest_of_them_later(so_far(1, Some(1)), vec![failed(1), failed(2), failed(3)], so_far(1, Some(3)))]
-    #[case::each_round_counts(so_far(1, Some(1)), vec![made(11, failed(12)), made(11, failed(13))], so_far(2, Some(13)))]
+    #[case::servers_that_were_made_together_count_once(so_far(0, None), vec![failed(2), failed(2), failed(3)], so_far(1, Some(2)))]
+    #[case::so_does_the_rest_of_them_later(so_far(1, Some(1)), vec![failed(1), failed(2), failed(3)], so_far(1, Some(1)))]
+    #[case::each_round_counts(so_far(1, Some(1)), vec![made(11, failed(12)), made(11, failed(13))], so_far(2, Some(12)))]
     #[case::also_two_at_one_look(so_far(0, None), vec![made(11, failed(12)), failed(1)], so_far(2, Some(12)))]
     #[case::one_that_came_up_before_it_failed_does_not(so_far(0, None), vec![once_up(failed(1))], so_far(0, None))]
     #[case::whatever_became_of_the_others(so_far(1, Some(1)), vec![made(11, once_up(failed(12))), made(11, failed(13))], so_far(2, Some(13)))]
@@ -155,6 +158,31 @@ mod tests {
             now = now + Duration::from_mins(5) + delay(round);
         }
         assert_eq!(decide(&failures, now), Backoff::GivenUp);
+    }
+
+    #[test]
+    fn gives_up_on_servers_that_never_come_up_in_turns() {
+        // Each server fails 300 s after it was made, and the next one in its place is made as soon as the group may.
+        let mut failures = Failures::default();
+        let (mut slots, mut tried) = ([at(0), at(150)], Vec::new());
+        for now in (0..86_400).map(at) {
+            for made_at in &mut slots {
+                if now.duration_since(*made_at).as_secs() >= 300 {
+                    let failed_at = *made_at + Duration::from_mins(5);
+                    tried.push(failed(0).with(|m| (m.created_at, m.failed_at) = (*made_at, Some(failed_at))));
+                    failures = count_failures(failures, &tried, 1);
+                    *made_at = now + Duration::from_hours(24);
+                }
+                let gone = now.duration_since(*made_at).is_negative() && decide(&failures, now) == Backoff::Clear;
+                if gone {
+                    *made_at = now;
+                }
+            }
+            if decide(&failures, now) == Backoff::GivenUp {
+                return;
+            }
+        }
+        panic!("{failures:?}");
     }
 
     #[rstest]

@@ -15,9 +15,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// A proxy that others want gone closes after so long, also without a replacement: otherwise the last two nodes of a
-/// cluster could never be drained. In a rollout one proxy makes room after so long for a newcomer that finds no node:
-/// where each node takes one proxy (a port of the node, an anti-affinity), nothing else does.
+/// cluster could never be drained. In a rollout one proxy makes room after so long for a newcomer that finds no node
+/// ([`Wanted::room_after`]).
 pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The only proxy of a group makes room after so long: nobody gets in meanwhile, and autoscalers that buy a node need
+/// minutes.
+pub const PATIENCE_ALONE: Duration = Duration::from_mins(10);
 
 /// Why a proxy must leave, whatever the group's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,10 +74,11 @@ impl Proxy {
         self.released_for.is_some_and(|released| released < PATIENCE)
     }
 
-    /// Whether it is what a new one would be, and has found no node for longer than anybody can be expected to wait. Only
-    /// while all others are ready does one of them go for it: a spec that fits no node at all costs one proxy, not all.
-    fn waits_for_room(&self) -> bool {
-        !self.outdated && self.unschedulable_for >= PATIENCE
+    /// Whether it is what a new one would be, and has found no node for longer than anybody can be expected to wait
+    /// (`patience`). Only while all others are ready does one of them go for it: a spec that fits no node at all costs one
+    /// proxy, not all.
+    fn waits_for_room(&self, patience: Duration) -> bool {
+        !self.outdated && self.unschedulable_for >= patience
     }
 }
 
@@ -86,6 +91,17 @@ pub struct Wanted {
     pub creating: u32,
     /// Whether the group is being deleted.
     pub deleting: bool,
+    /// Whether a node takes one of its proxies only (a port of the node, a required anti-affinity).
+    pub one_per_node: bool,
+}
+
+impl Wanted {
+    /// After how long without a node a newcomer gets the room of an outdated proxy; none where that need not help it. One
+    /// that fits nowhere for want of memory, or of a node with its label, would cost a proxy and find no node either.
+    pub fn room_after(&self) -> Option<Duration> {
+        let patience = if self.replicas > 1 { PATIENCE } else { PATIENCE_ALONE };
+        self.one_per_node.then_some(patience)
+    }
 }
 
 /// What to do about a group's proxies.
@@ -125,7 +141,7 @@ pub fn decide(proxies: &[Proxy], wanted: Wanted) -> Decision {
     }
     // One thing at a time: what is on its way out has to be gone before the next one is chosen.
     if closed.is_empty() {
-        closed.extend(nominated(&staying, target, replicas, open_and_ready));
+        closed.extend(nominated(&staying, target, wanted, open_and_ready));
     }
     let create = u32::try_from(create).unwrap_or(u32::MAX);
     Decision { create, closed: closed.into_iter().map(|proxy| proxy.name.clone()).collect() }
@@ -143,7 +159,8 @@ fn kept_marks<'a>(staying: &[&'a Proxy], replicas: usize) -> Vec<&'a Proxy> {
     kept
 }
 
-fn nominated<'a>(staying: &[&'a Proxy], target: usize, replicas: usize, open_and_ready: usize) -> Vec<&'a Proxy> {
+fn nominated<'a>(staying: &[&'a Proxy], target: usize, wanted: Wanted, open_and_ready: usize) -> Vec<&'a Proxy> {
+    let replicas = count(wanted.replicas);
     let candidates = picked(staying.iter().copied());
     let surplus = staying.len().saturating_sub(target);
     if surplus > 0 {
@@ -154,7 +171,8 @@ fn nominated<'a>(staying: &[&'a Proxy], target: usize, replicas: usize, open_and
         return candidates.into_iter().take(surplus).collect();
     }
     let mut outdated = candidates.into_iter().filter(|proxy| proxy.outdated);
-    let makes_room = open_and_ready >= replicas && staying.iter().any(|proxy| proxy.waits_for_room());
+    let waits = |patience| staying.iter().any(|proxy| proxy.waits_for_room(patience));
+    let makes_room = open_and_ready >= replicas && wanted.room_after().is_some_and(waits);
     let one_is_no_loss = makes_room || open_and_ready > replicas || outdated.clone().any(|proxy| !proxy.ready);
     if one_is_no_loss { outdated.next().into_iter().collect() } else { Vec::new() }
 }

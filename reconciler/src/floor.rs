@@ -1,4 +1,5 @@
-//! The floor as it lies in the cluster: which of our budgets are narrow, and widening all of them before nobody leads.
+//! The floor as it lies in the cluster: which of our budgets are narrow, and widening all of them when nobody leads for a
+//! while: after a leader's end, and before a new one that is not ready for it yet.
 //!
 //! Only the leader labels a pod on which people arrive and widens budgets when no webhook answers. What it leaves behind has
 //! to hold without it, also when the webhooks end after it and there is no next leader for long. The next leader begins with
@@ -16,7 +17,7 @@ use spawnery_core::floor::{LEADERLESS, Width};
 
 use crate::context::Context;
 
-/// How long the widening at the end may take. Of the 15 s that a pod of ours has, the tasks take up to 5 s before it, and
+/// How long the widening may take. Of the 15 s that a pod of ours has, the tasks take up to 5 s before it, and
 /// the release of the lease after it.
 const LIMIT: Duration = Duration::from_secs(4);
 
@@ -36,9 +37,9 @@ fn is_ours(budget: &PodDisruptionBudget) -> bool {
     budget.owner_references().iter().any(|owner| owner.controller == Some(true) && of_our_kinds(&owner.api_version))
 }
 
-/// Makes every budget of ours as wide as it has to be while nobody leads; to be called when nothing else of ours writes
-/// budgets any more, and while we still lead.
-pub async fn leave_behind(ctx: &Context) {
+/// Makes every budget of ours as wide as it has to be while nobody leads; to be called while nothing else of ours writes
+/// budgets, so before a leader begins or after it has ended, and while we hold the lease.
+pub async fn widen_all(ctx: &Context) {
     if !ctx.leadership.check(ctx.now()) {
         return;
     }
@@ -55,7 +56,7 @@ pub async fn leave_behind(ctx: &Context) {
     let in_time = in_time.await.is_ok();
     let elapsed_ms = ctx.now().saturating_duration_since(began).as_millis();
     if wide == budgets.len() {
-        tracing::info!(budgets = wide, elapsed_ms, "every budget covers empty pods while nobody leads");
+        tracing::info!(budgets = wide, elapsed_ms, "every budget covers empty pods as long as nobody acts as leader");
     } else {
         let narrow = budgets.len() - wide;
         tracing::warn!(
@@ -63,7 +64,7 @@ pub async fn leave_behind(ctx: &Context) {
             narrow,
             in_time,
             elapsed_ms,
-            "left budgets behind that cover occupied pods only"
+            "there are budgets that cover occupied pods only, and nobody acts as leader"
         );
     }
 }

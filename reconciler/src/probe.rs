@@ -12,7 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use spawnery_core::floor::{Sight, Width};
+use spawnery_core::floor::{LEADERLESS, Sight, Width};
 use spawnery_runtime::client::CALL;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -29,12 +29,22 @@ const WIDENED: Duration = Duration::from_millis(20);
 
 type Https = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
+/// What budgets have to cover. Once nobody looks at the webhook any more, nothing that still writes one relies on it.
+struct Published(watch::Sender<Width>);
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        self.0.send_replace(LEADERLESS);
+    }
+}
+
 /// Probes for ever, publishes what budgets have to cover, wakes every group on a change and measures how long it takes
 /// until the budgets follow.
 ///
 /// # Errors
 /// When the probe's URL is none; otherwise it never ends.
 pub async fn run(ctx: Arc<Context>, width: watch::Sender<Width>) -> anyhow::Result<()> {
+    let width = Published(width);
     let uri: Uri = ctx.config.webhook_probe_url.parse()?;
     let mut ca = ctx.ca.clone();
     let mut client: Option<Https> = None;
@@ -54,7 +64,7 @@ pub async fn run(ctx: Arc<Context>, width: watch::Sender<Width>) -> anyhow::Resu
         };
         ctx.metrics.webhook_answers.set(i64::from(answered));
         sight = sight.after(answered);
-        let changed = width.send_if_modified(|current| std::mem::replace(current, sight.width()) != sight.width());
+        let changed = width.0.send_if_modified(|current| std::mem::replace(current, sight.width()) != sight.width());
         if changed {
             ctx.wake.all_groups(&ctx.feeds);
             tracing::info!(answered, width = ?sight.width(), "budgets have to follow");
@@ -105,5 +115,17 @@ async fn answers(client: &Https, uri: &Uri) -> bool {
 async fn all_wide(ctx: &Context) {
     while ctx.feeds.budgets.all().iter().any(|budget| floor::is_narrow(budget)) {
         tokio::time::sleep(WIDENED).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_written_after_the_last_probe_are_wide() {
+        let (width, seen) = watch::channel(Width::Occupied);
+        drop(Published(width));
+        assert_eq!(*seen.borrow(), Width::Unsealed);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! every replica: watches ─► stores, hub (warm)      health, metrics
-//! the leader:    label ─► certificates ─► pods as of now ─► hub.lead ─► agent channel, controllers, probe, registration, …
+//! the leader:    label ─► certificates ─► stores as of now ─► hub.lead ─► agent channel, controllers, probe, registration, …
 //! the end:       SIGTERM ─► controllers finish ─► budgets widened ─► lease released ─► exit
 //! ```
 
@@ -73,7 +73,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     });
     let ended = supervisor.join(args.shutdown_grace).await;
     if let Some(ctx) = ctx {
-        floor::leave_behind(&ctx).await;
+        floor::widen_all(&ctx).await;
     }
     // Only now: while anything of ours might still act, nobody else may lead.
     release.cancel();
@@ -202,7 +202,7 @@ impl Replica {
             () = stopping.cancelled() => return Ok(None),
         }
         tokio::select! {
-            () = catch_up::pods(&ctx) => {}
+            caught_up = Box::pin(catch_up::stores(&ctx)) => caught_up?,
             () = stopping.cancelled() => return Ok(None),
         }
         begin(&ctx, supervisor);

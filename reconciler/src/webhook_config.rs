@@ -9,6 +9,7 @@ pub mod build;
 mod held;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,11 @@ use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use spawnery_api::names::{manager, object};
 use spawnery_certs::EvictionToken;
 use spawnery_core::floor::Width;
@@ -27,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::context::Context;
 use build::{Registration, Target};
-use held::{Held, Written};
+use held::{Held, Pace, Written};
 
 /// Safety net: the registration is written again this often, in case somebody changed what is not watched.
 const RESYNC: Duration = Duration::from_mins(5);
@@ -48,6 +52,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let (mut ca, mut width) = (ctx.ca.clone(), ctx.width.clone());
     let mut written: Option<Written> = None;
+    let mut pace = Pace::default();
     let mut owner = Owner::default();
     let mut resync = ctx.now() + RESYNC;
     loop {
@@ -59,14 +64,15 @@ pub async fn run(
         let known = token.borrow_and_update().clone();
         let pause = match desired(&ctx, known.as_ref(), written.is_some(), &mut owner).await {
             Ok(Some(wanted)) => {
-                let wait = written.as_ref().map(|written| written.due(&wanted, &seen(&ctx), ctx.now()));
+                let wait = written.as_ref().map(|written| written.due(&wanted, &seen(&ctx), &mut pace, ctx.now()));
                 match wait {
                     Some(wait) if !wait.is_zero() => wait,
                     _ => match apply(&ctx, &wanted).await {
                         Ok(held) => {
                             tracing::info!(namespaces = wanted.namespaces.len(), "registered the webhook");
                             watched.send_replace(Arc::new(wanted.namespaces.clone()));
-                            written = Some(Written { registration: wanted, held, at: ctx.now() });
+                            pace.wrote(ctx.now());
+                            written = Some(Written { registration: wanted, held });
                             RESYNC
                         }
                         Err(error) => {
@@ -183,18 +189,89 @@ fn seen(ctx: &Context) -> [Option<Held>; 2] {
 }
 
 async fn apply(ctx: &Context, wanted: &Registration) -> Result<[Held; 2], CallError> {
+    let mutating = put::<MutatingWebhookConfiguration>(ctx, &build::mutating(wanted)).await?;
+    let validating = put::<ValidatingWebhookConfiguration>(ctx, &build::validating(wanted)).await?;
+    Ok([validating, mutating])
+}
+
+/// Applies one kind; where others have added to it what an apply leaves alone, all of its webhooks are replaced.
+async fn put<K>(ctx: &Context, wanted: &Value) -> Result<Held, CallError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let (api, name) = (Api::<K>::all(ctx.clients.api.clone()), object::WEBHOOK_CONFIGURATION);
     let params = PatchParams::apply(manager::WEBHOOK_CONFIG).force();
-    let name = object::WEBHOOK_CONFIGURATION;
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    let mutating = ctx.write(mutating.patch(name, &params, &Patch::Apply(build::mutating(wanted)))).await?;
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(ctx.clients.api.clone());
-    let validating = ctx.write(validating.patch(name, &params, &Patch::Apply(build::validating(wanted)))).await?;
-    Ok([Held::of(&validating.metadata), Held::of(&mutating.metadata)])
+    let applied = ctx.write(api.patch(name, &params, &Patch::Apply(wanted))).await?;
+    let found = serde_json::to_value(&applied).unwrap_or_default();
+    if build::merged(&found) == build::merged(wanted) {
+        return Ok(Held::of(applied.meta()));
+    }
+    tracing::warn!(kind = %K::kind(&()), "somebody has added to our registration, replacing its webhooks");
+    let params = PatchParams { field_manager: Some(manager::WEBHOOK_CONFIG.to_owned()), ..PatchParams::default() };
+    let webhooks = json!({ "webhooks": wanted.get("webhooks") });
+    let replaced = ctx.write(api.patch(name, &params, &Patch::Merge(webhooks))).await?;
+    Ok(Held::of(replaced.meta()))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::Client;
+    use kube::client::Body;
+    use spawnery_certs::EvictionToken;
+
     use super::*;
+    use crate::hub::HubConfig;
+    use crate::testing::{self, Asked};
+
+    /// An apply leaves what a stranger has added; a patch of the whole list does not.
+    fn api_server(stranger: bool) -> (Client, Asked) {
+        let asked = Asked::default();
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let (parts, body) = request.into_parts();
+                let sent: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
+                let applies = parts.uri.query().unwrap_or_default().contains("force=true");
+                seen.lock().push((format!("{applies} {}", parts.uri.path()), sent.clone()));
+                let mut answer = sent;
+                answer["metadata"] = json!({ "uid": "u", "generation": if applies { 3 } else { 4 } });
+                if stranger && applies && parts.uri.path().contains("validating") {
+                    answer["webhooks"][0]["matchConditions"] = json!([{ "name": "never", "expression": "false" }]);
+                }
+                let response = Response::new(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[rstest::rstest]
+    #[case::alone(false, 0)]
+    #[case::with_a_stranger(true, 1)]
+    #[tokio::test]
+    async fn what_a_stranger_added_is_replaced(#[case] stranger: bool, #[case] want: usize) {
+        let (client, asked) = api_server(stranger);
+        let ctx = testing::context(&client, HubConfig::default());
+        let wanted = Registration {
+            ca_bundle: "PEM".into(),
+            token: EvictionToken::parse(&[b'a'; 64]).expect("64 digits"),
+            target: Target::Url("https://127.0.0.1".to_owned()),
+            namespaces: BTreeSet::from(["games".to_owned()]),
+            owner: None,
+            operator_namespace: "ops".to_owned(),
+        };
+        apply(&ctx, &wanted).await.expect("applied");
+        let asked = asked.lock();
+        let replaced: Vec<_> = asked.iter().filter(|(what, _)| what.starts_with("false")).collect();
+        assert_eq!(replaced.len(), want, "{asked:?}");
+        for (what, sent) in replaced {
+            assert!(what.contains("validating"), "{what}");
+            assert_eq!(sent.get("webhooks"), build::validating(&wanted).get("webhooks"), "all of them");
+        }
+    }
 
     fn role(uid: &str) -> OwnerReference {
         OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() }

@@ -19,11 +19,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+/// How long it is waited for dropped tasks.
+const DROPPED: Duration = Duration::from_millis(100);
+
 /// Knows every task of the process; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Supervisor {
     terminating: CancellationToken,
     stopping: CancellationToken,
+    /// Cancelled when the grace is over: whatever is left is dropped.
+    over: CancellationToken,
     tasks: TaskTracker,
     failure: Arc<Mutex<Option<anyhow::Error>>>,
 }
@@ -89,7 +94,10 @@ impl Supervisor {
         let this = self.clone();
         let span = tracing::info_span!("task", task = name);
         let watched = async move {
-            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            let ended = tokio::select! {
+                ended = AssertUnwindSafe(task).catch_unwind() => ended,
+                () = this.over.cancelled() => return,
+            };
             let early = !this.stopping.is_cancelled();
             let error = match ended {
                 Ok(Ok(())) if !early => return,
@@ -118,7 +126,8 @@ impl Supervisor {
         });
     }
 
-    /// Waits for `stopping`, then up to `grace` for the tasks.
+    /// Waits for `stopping`, then up to `grace` for the tasks; those left are dropped where they wait, so that none acts
+    /// after this.
     ///
     /// # Errors
     /// The first failure of a task, or that some did not end in time.
@@ -126,10 +135,14 @@ impl Supervisor {
         self.stopping.cancelled().await;
         self.tasks.close();
         let finished = tokio::time::timeout(grace, self.tasks.wait()).await;
+        let left = self.tasks.len();
+        self.over.cancel();
+        // Only a task that never waits is not gone at once.
+        let _ = tokio::time::timeout(DROPPED, self.tasks.wait()).await;
         if let Some(error) = self.failure.lock().take() {
             return Err(error);
         }
-        finished.map_err(|_| anyhow::anyhow!("{} tasks did not end within {grace:?}", self.tasks.len()))
+        finished.map_err(|_| anyhow::anyhow!("{left} tasks did not end within {grace:?}"))
     }
 }
 
@@ -167,11 +180,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_does_not_end_is_reported() {
+    async fn a_task_that_does_not_end_is_reported_and_dropped() {
         let supervisor = Supervisor::new();
-        supervisor.spawn("t", std::future::pending());
+        let (held, gone) = tokio::sync::oneshot::channel::<()>();
+        supervisor.spawn("t", async move {
+            let _held = held;
+            std::future::pending().await
+        });
         supervisor.stop();
         let error = supervisor.join(GRACE).await.unwrap_err();
         assert_eq!(error.to_string(), "1 tasks did not end within 1s");
+        tokio::time::timeout(Duration::ZERO, gone).await.expect("dropped, so it acts no more").unwrap_err();
     }
 }

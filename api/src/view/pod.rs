@@ -8,6 +8,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::names::{annotation, label};
 
+/// Why a pod is not placed, where the scheduler has looked for a node.
+const UNSCHEDULABLE: &str = "Unschedulable";
+
 /// A Pod as far as decisions read it.
 #[derive(Clone, Debug, Default, PartialEq, Resource, Deserialize)]
 #[resource(inherit = "Pod")]
@@ -216,9 +219,11 @@ impl PodView {
         self.status.conditions.ready.as_ref().is_some_and(|condition| condition.holds)
     }
 
-    /// Whether the scheduler says that it finds no node.
+    /// Whether the scheduler says that it finds no node. One that somebody holds back (`SchedulingGated`) was not looked
+    /// at, nor was one on which the scheduler failed.
     pub fn is_unschedulable(&self) -> bool {
-        self.status.conditions.scheduled.as_ref().is_some_and(|condition| !condition.holds)
+        let finds_none = |condition: &Condition| condition.reason.as_deref() == Some(UNSCHEDULABLE);
+        self.status.conditions.scheduled.as_ref().is_some_and(|condition| !condition.holds && finds_none(condition))
     }
 
     /// When it was created; the epoch in a review of a pod that is being created.
@@ -374,6 +379,20 @@ mod tests {
         assert_eq!((container.restart_count, container.waiting_reason.as_deref()), (3, Some("CrashLoopBackOff")));
         assert_eq!((container.started_at, container.ended_at), (None, Some("2026-11-29T10:00:03Z".parse().unwrap())));
         assert_eq!(pod.controller().unwrap().kind, "Server");
+    }
+
+    #[test]
+    fn only_a_search_without_a_node_is_unschedulable() {
+        let pod = |status: &str, reason: Option<&str>| {
+            let condition = json!({"type": "PodScheduled", "status": status, "reason": reason});
+            serde_json::from_value::<PodView>(json!({"metadata": {}, "status": {"conditions": [condition]}})).unwrap()
+        };
+        assert!(pod("False", Some("Unschedulable")).is_unschedulable());
+        for (status, reason) in
+            [("False", Some("SchedulingGated")), ("False", Some("SchedulerError")), ("False", None), ("True", None)]
+        {
+            assert!(!pod(status, reason).is_unschedulable(), "{status} {reason:?}");
+        }
     }
 
     #[test]

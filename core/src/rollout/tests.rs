@@ -59,7 +59,8 @@ const EVICTED: Cause = Cause::EvictionRequested;
 #[case::it_is_not_ready_yet(vec![outdated("a"), outdated("b"), unready(proxy("n"))], 0, 2, &[])]
 #[case::it_finds_no_node_and_may_yet(vec![outdated("a"), outdated("b"), homeless("n", ALMOST)], 0, 2, &[])]
 #[case::it_finds_no_node_and_one_makes_room(vec![Proxy { players: 1, ..outdated("a") }, outdated("b"), homeless("n", PATIENCE)], 0, 2, &["b"])]
-#[case::the_only_one_makes_room(vec![outdated("a"), homeless("n", PATIENCE)], 0, 1, &["a"])]
+#[case::the_only_one_is_not_given_up_while_a_node_may_be_on_its_way(vec![outdated("a"), homeless("n", PATIENCE)], 0, 1, &[])]
+#[case::the_only_one_makes_room(vec![outdated("a"), homeless("n", PATIENCE_ALONE)], 0, 1, &["a"])]
 #[case::one_made_room_and_is_not_gone(vec![outdated("a"), marked(outdated("b")), homeless("n", PATIENCE)], 0, 2, &["b"])]
 #[case::one_made_room_in_vain(vec![outdated("a"), homeless("n", PATIENCE), homeless("m", PATIENCE)], 0, 2, &[])]
 #[case::the_next_one_makes_room(vec![outdated("a"), proxy("m"), homeless("n", PATIENCE)], 0, 2, &["a"])]
@@ -90,22 +91,32 @@ const EVICTED: Cause = Cause::EvictionRequested;
 #[case::those_that_close_anyway_are_not_counted_on(vec![outdated("a"), caused("b", Cause::Sealed), Proxy { caused_for: PATIENCE, ..caused("c", EVICTED) }, caused("d", EVICTED)], 2, 2, &["b", "c"])]
 #[case::no_rollout_beside_a_drain(vec![marked(caused("a", EVICTED)), outdated("b"), proxy("n"), proxy("m"), proxy("o")], 0, 2, &["a"])]
 fn decisions(#[case] proxies: Vec<Proxy>, #[case] create: u32, #[case] replicas: u32, #[case] closed: &[&str]) {
-    let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+    let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false, one_per_node: true });
     assert_eq!(
         (decision.create, decision.closed.iter().map(String::as_str).collect::<Vec<_>>().as_slice()),
         (create, closed)
     );
 }
 
+#[rstest]
+#[case::the_only_one(vec![outdated("a"), homeless("n", PATIENCE_ALONE)], 1)]
+#[case::one_of_two(vec![outdated("a"), outdated("b"), homeless("n", PATIENCE_ALONE)], 2)]
+fn nobody_makes_room_where_that_does_not_help(#[case] proxies: Vec<Proxy>, #[case] replicas: u32) {
+    let wanted = Wanted { replicas, creating: 0, deleting: false, one_per_node: false };
+    assert_eq!(decide(&proxies, wanted), Decision::default());
+    assert_eq!(decide(&proxies, Wanted { one_per_node: true, ..wanted }).closed.len(), 1, "where each node takes one");
+}
+
 #[test]
 fn what_was_asked_for_is_not_asked_for_again() {
-    assert_eq!(decide(&[], Wanted { replicas: 3, creating: 2, deleting: false }).create, 1);
-    assert_eq!(decide(&[], Wanted { replicas: 1, creating: 2, deleting: false }).create, 0);
+    assert_eq!(decide(&[], Wanted { replicas: 3, creating: 2, deleting: false, one_per_node: true }).create, 1);
+    assert_eq!(decide(&[], Wanted { replicas: 1, creating: 2, deleting: false, one_per_node: true }).create, 0);
 }
 
 #[test]
 fn a_deleted_group_closes_all_and_makes_none() {
-    let decision = decide(&[proxy("a"), outdated("b")], Wanted { replicas: 3, creating: 0, deleting: true });
+    let decision =
+        decide(&[proxy("a"), outdated("b")], Wanted { replicas: 3, creating: 0, deleting: true, one_per_node: true });
     assert_eq!(decision, Decision { create: 0, closed: vec!["a".to_owned(), "b".to_owned()] });
 }
 
@@ -141,7 +152,7 @@ proptest! {
         replicas in 1..5u32,
     ) {
         let proxies: Vec<Proxy> = proxies;
-        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false, one_per_node: true });
         let newly_closed = |proxy: &&Proxy| decision.closed.contains(&proxy.name) && !proxy.marked;
         let forced = |proxy: &&Proxy| proxy.cause == Some(Cause::Sealed) || (proxy.cause.is_some() && proxy.caused_for >= PATIENCE);
         let chosen_ready = proxies.iter().filter(newly_closed).filter(|proxy| proxy.ready && !forced(proxy)).count();
@@ -160,7 +171,7 @@ proptest! {
     ) {
         let proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| Proxy { cause: None, ..proxy }).collect();
         prop_assume!(proxies.len() <= usize::try_from(replicas).unwrap() + 1);
-        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false, one_per_node: true });
         let open = |closed: &dyn Fn(&Proxy) -> bool| proxies.iter().filter(|proxy| proxy.ready && !closed(proxy)).count();
         let (before, after) = (open(&|proxy| proxy.marked), open(&|proxy| decision.closed.contains(&proxy.name)));
         prop_assert!(after + 1 >= before.min(usize::try_from(replicas).unwrap()), "{before} {after} {decision:?}");
@@ -175,7 +186,7 @@ proptest! {
         replicas in 1..5u32,
     ) {
         let proxies: Vec<Proxy> = proxies;
-        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false });
+        let decision = decide(&proxies, Wanted { replicas, creating: 0, deleting: false, one_per_node: true });
         let mut names = decision.closed.clone();
         names.sort();
         names.dedup();
@@ -189,7 +200,7 @@ proptest! {
     #[test]
     fn the_group_is_made_whole(count in 0..6usize, replicas in 1..6u32, creating in 0..3u32) {
         let proxies: Vec<_> = (0..count).map(|index| proxy(&format!("p{index}"))).collect();
-        let decision = decide(&proxies, Wanted { replicas, creating, deleting: false });
+        let decision = decide(&proxies, Wanted { replicas, creating, deleting: false, one_per_node: true });
         let total = u32::try_from(count).unwrap() + creating + decision.create;
         prop_assert!(total >= replicas);
         prop_assert!(decision.create == 0 || total == replicas);

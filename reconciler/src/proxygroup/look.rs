@@ -14,7 +14,7 @@ use spawnery_core::pod_hash::PodInputs;
 
 use super::Shared;
 use super::memory::Fact;
-use super::observed::{Observed, Sight, causes, marked};
+use super::observed::{Observed, Sight, causes, marked, one_per_node};
 use crate::failure::Failure;
 use crate::{network, render};
 
@@ -47,6 +47,7 @@ pub(super) async fn look(shared: &Shared, group: Arc<ProxyGroup>) -> Result<Scen
     let pods = sights(shared, &group, &namespace);
     let creating = creating(shared, &uid, &pods);
     let observed = Observed {
+        one_per_node: one_per_node(&group.spec, network.as_ref().ok().map(|network| &network.spec)),
         network: network.as_ref().map(|_| ()).map_err(|problem| *problem),
         desired_hash: inputs.as_ref().map(|inputs| inputs.hash().to_string()),
         service: ctx.feeds.services.get(&namespace, &name),

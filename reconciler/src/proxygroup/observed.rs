@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
+use spawnery_api::inputs;
 use spawnery_api::names::{annotation, finalizer, label};
-use spawnery_api::v1alpha1::{OnDeadline, ProxyGroup};
+use spawnery_api::v1alpha1::{ExposeType, NetworkSpec, OnDeadline, ProxyGroup, ProxyGroupSpec};
 use spawnery_api::view::PodView;
 use spawnery_core::door::{DoorView, ProxyView};
 use spawnery_core::eviction::request::EvictionRequest;
-use spawnery_core::rollout::{Causes, Departure, DoorState, Leaving, PATIENCE, Proxy};
+use spawnery_core::rollout::{Causes, Departure, DoorState, Leaving, Proxy, Wanted};
 
 use super::memory::OfGroup;
 use crate::network::plan::NotUsable;
@@ -29,6 +30,8 @@ pub(super) struct Observed {
     pub(super) network: Result<(), NotUsable>,
     /// Hash of what a new pod would be made from; none when that cannot be told.
     pub(super) desired_hash: Option<String>,
+    /// Whether a node takes one new pod of it only.
+    pub(super) one_per_node: bool,
     /// Pods whose creation was asked for and does not show yet.
     pub(super) creating: u32,
     /// The group's Service, if there is one.
@@ -45,6 +48,16 @@ impl Observed {
     /// The group is to be removed.
     pub(super) fn deleting(&self) -> bool {
         self.group.metadata.deletion_timestamp.is_some()
+    }
+
+    /// What the group wants.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted {
+            replicas: u32::try_from(self.group.spec.replicas).unwrap_or_default(),
+            creating: self.creating,
+            deleting: self.deleting(),
+            one_per_node: self.one_per_node,
+        }
     }
 
     /// It carries our finalizer.
@@ -79,6 +92,15 @@ pub(super) fn causes(pod: &PodView, departure: Departure, group_deleted: bool, n
     let requested =
         pod.eviction_requested().map(|text| EvictionRequest::from_annotation(text).map_or(now, |request| request.at));
     Causes { sealed: pod.is_sealed(), group_deleted, departure, requested }
+}
+
+/// Whether a node takes one pod of the group only, so that one that leaves makes room: it opens a port of its node, or
+/// its owner keeps it away from others.
+pub(super) fn one_per_node(group: &ProxyGroupSpec, network: Option<&NetworkSpec>) -> bool {
+    let scheduling = inputs::effective_scheduling(group.scheduling.as_ref(), network);
+    let apart = scheduling.and_then(|scheduling| scheduling.affinity.as_ref()?.pod_anti_affinity.as_ref());
+    let required = apart.and_then(|apart| apart.required_during_scheduling_ignored_during_execution.as_ref());
+    group.expose.kind == ExposeType::HostPort || required.is_some_and(|terms| !terms.is_empty())
 }
 
 /// Its door was told to close.
@@ -120,9 +142,9 @@ impl Sight {
         causes(&self.pod, self.departure, observed.deleting(), observed.now)
     }
 
-    /// How long to wait until it has found no node for longer than a rollout waits; none when it need not.
-    pub(super) fn patience_left(&self) -> Option<Duration> {
-        let left = PATIENCE.checked_sub(self.unschedulable_for).filter(|left| !left.is_zero());
+    /// How long to wait until it has found no node for longer than a rollout waits (`patience`); none when it need not.
+    pub(super) fn patience_left(&self, patience: Duration) -> Option<Duration> {
+        let left = patience.checked_sub(self.unschedulable_for).filter(|left| !left.is_zero());
         left.filter(|_| self.pod.is_unschedulable())
     }
 

@@ -7,7 +7,7 @@ use spawnery_api::names::event::{self, action};
 use spawnery_api::v1alpha1::{ExposeType, ProxyGroupStatus};
 use spawnery_core::drain::REQUEST_TTL;
 use spawnery_core::occupancy::{self, Facts, Marks, SealReason};
-use spawnery_core::rollout::{Cause, PATIENCE, Step, Wanted, decide};
+use spawnery_core::rollout::{Cause, PATIENCE, Step, decide};
 
 use super::observed::{Observed, Sight, draining_since};
 use super::status;
@@ -81,11 +81,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
     let deleting = seen.deleting();
     let alive: Vec<&Sight> = seen.pods.iter().filter(|sight| sight.alive()).collect();
     let proxies: Vec<_> = alive.iter().map(|sight| sight.proxy(seen)).collect();
-    let wanted = Wanted {
-        replicas: u32::try_from(seen.group.spec.replicas).unwrap_or_default(),
-        creating: seen.creating,
-        deleting,
-    };
+    let wanted = seen.wanted();
     let decision = decide(&proxies, wanted);
     let (status, events) = status::next(seen);
     let mut plan = Plan {
@@ -126,7 +122,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
             // Nobody may repeat it, and then nothing else wakes us.
             wake_in(&mut plan, REQUEST_TTL);
         }
-        if let Some(left) = sight.patience_left()
+        if let Some(left) = wanted.room_after().and_then(|patience| sight.patience_left(patience))
             && proxies.iter().any(|proxy| proxy.outdated)
         {
             wake_in(&mut plan, left);

@@ -107,6 +107,7 @@ pub(super) fn observed(pods: Vec<Sight>) -> Observed {
         pods,
         network: Ok(()),
         desired_hash: Some(HASH.to_owned()),
+        one_per_node: false,
         creating: 0,
         service: None,
         foreign_budgets: vec![],

@@ -37,8 +37,10 @@ fn players_are_moved_off_a_retiring_server(#[case] scene: Scene, #[case] cause: 
 
 /// Whose agent fell silent, or counts no more, so many seconds ago.
 fn uncounted(scene: Scene, seconds: i64) -> Scene {
-    let silent =
-        scene.view(|v| (v.connected, v.ready, v.players, v.stale, v.occupied) = (false, false, None, true, true));
+    let silent = scene.view(|v| {
+        (v.connected, v.ready, v.players, v.stale, v.occupied) = (false, false, None, true, true);
+        (v.ever_connected, v.stream_down_for) = (true, Duration::from_secs(seconds.unsigned_abs()));
+    });
     silent.with(|s| s.memory.uncounted_since = Some(at(-seconds)))
 }
 
@@ -48,6 +50,18 @@ fn uncounted(scene: Scene, seconds: i64) -> Scene {
 #[case::silent_since_now(uncounted(retiring(), 0), "Retiring", Some(300))]
 #[case::for_as_long_as_a_start_may_take(uncounted(retiring(), 300), "Retiring", Some(0))]
 #[case::for_too_long(uncounted(retiring(), 301), "Draining", Some(60))]
+#[case::whose_agent_may_be_on_its_way_to_a_new_leader(
+    uncounted(retiring(), 301).view(|v| (v.ever_connected, v.stream_down_for) = (false, Duration::ZERO)),
+    "Retiring",
+    None
+)]
+#[case::whose_agent_never_found_the_new_leader(uncounted(retiring(), 301).view(|v| v.ever_connected = false), "Draining", Some(60))]
+#[case::that_is_up_and_cannot_be_counted(
+    uncounted(retiring(), 301).view(|v| (v.connected, v.ready) = (true, true)),
+    "Retiring",
+    None
+)]
+#[case::whose_game_hangs(uncounted(retiring(), 301).view(|v| v.connected = true), "Draining", Some(60))]
 #[case::until_it_counts_again(uncounted(retiring(), 301).players(2).view(|v| v.stale = false), "Retiring", None)]
 #[case::a_ready_one_loses_its_readiness(uncounted(Scene::ready(), 301).view(|v| v.stream_down_for = Duration::from_secs(301)), "Starting", Some(300))]
 fn a_retiring_server_that_nobody_counts_is_drained(

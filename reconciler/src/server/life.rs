@@ -52,7 +52,9 @@ pub(crate) fn live(seen: &Observed<'_>, plan: &mut Plan) {
 fn resume(seen: &Observed<'_>, plan: &mut Plan) -> Clock {
     let clock = Clock::resumed(seen.memory.clock, plan.status.drain_started_at.as_ref().map(|started| started.0));
     plan.status.drain_started_at = clock.started.map(Time);
-    let uncounted = seen.view.as_ref().is_some_and(|view| view.stale);
+    // A game that is up and cannot be counted keeps its players, as a ready one does.
+    let uncounted = |view: &ServerView| view.stale && !(view.connected && view.ready) && !expected_back(view);
+    let uncounted = seen.view.as_ref().is_some_and(uncounted);
     plan.memory.uncounted_since = if uncounted { seen.memory.uncounted_since.or(Some(seen.now)) } else { None };
     clock
 }
@@ -114,12 +116,16 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
 /// Since when the startup deadline runs. Time before this process looked is charged to nobody, because nobody could have
 /// heard the agent; nor is any while an agent that was once heard by an earlier leader may still be on its way back.
 fn starting_since(seen: &Observed<'_>, plan: &Plan) -> Option<Timestamp> {
-    let expected_back = |view: &ServerView| !view.ever_connected && view.stream_down_for.is_zero();
     if plan.status.was_registered && seen.view.as_ref().is_some_and(expected_back) {
         return None;
     }
     let began = plan.status.started_at.as_ref()?.0;
     Some(plan.memory.since.map_or(began, |since| since.max(began)))
+}
+
+/// Whether its agent, which an earlier leader heard, may still be on its way to this one.
+fn expected_back(view: &ServerView) -> bool {
+    !view.ever_connected && view.stream_down_for.is_zero()
 }
 
 /// Whether the phase machine has to wait for people: until the pod is sealed it always does, so that every removal goes

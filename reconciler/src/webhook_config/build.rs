@@ -52,6 +52,8 @@ pub fn validating(registration: &Registration) -> Value {
             "clientConfig": client_config(registration, &format!("/evictions/{}", registration.token.reveal())),
             "rules": [rule("", "v1", &["pods/eviction"], &["CREATE"])],
             "namespaceSelector": namespace_selector(registration),
+            // Said, so that nobody else's stands.
+            "objectSelector": {},
             "matchPolicy": "Equivalent",
             // Fail would answer 500, which kubectl drain takes as final; the budgets stand under a dead webhook.
             "failurePolicy": "Ignore",
@@ -66,6 +68,8 @@ pub fn validating(registration: &Registration) -> Value {
             "name": name,
             "clientConfig": client_config(registration, "/validate"),
             "rules": [rule(names::GROUP, names::VERSION, &kinds, operations)],
+            "namespaceSelector": {},
+            "objectSelector": {},
             "matchConditions": [
                 {
                     "name": "not-the-operator",
@@ -117,6 +121,19 @@ pub fn mutating(registration: &Registration) -> Value {
     configuration("MutatingWebhookConfiguration", registration, &webhooks)
 }
 
+/// Webhooks and their conditions. Server-side apply merges these lists by name, so what somebody else has added stays in
+/// them; every other field is ours as a whole.
+pub fn merged(configuration: &Value) -> BTreeSet<(String, Option<String>)> {
+    let list = |of: &Value, field: &str| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let name = |of: &Value| of.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut found = BTreeSet::new();
+    for webhook in list(configuration, "webhooks") {
+        found.insert((name(&webhook), None));
+        found.extend(list(&webhook, "matchConditions").iter().map(|it| (name(&webhook), Some(name(it)))));
+    }
+    found
+}
+
 fn configuration(kind: &str, registration: &Registration, webhooks: &[Value]) -> Value {
     let owners: Vec<&OwnerReference> = registration.owner.iter().collect();
     json!({
@@ -124,7 +141,12 @@ fn configuration(kind: &str, registration: &Registration, webhooks: &[Value]) ->
         "kind": kind,
         "metadata": {
             "name": object::WEBHOOK_CONFIGURATION,
-            "labels": { label::MANAGED_BY: label::MANAGED_BY_VALUE },
+            "labels": {
+                label::MANAGED_BY: label::MANAGED_BY_VALUE,
+                // AKS would add to every namespaceSelector, and we would take it back, for ever.
+                label::ADMISSIONS_ENFORCER_DISABLED: label::TRUE,
+            },
+            "annotations": { label::ADMISSIONS_ENFORCER_DISABLED: label::TRUE },
             "ownerReferences": owners,
         },
         "webhooks": webhooks,

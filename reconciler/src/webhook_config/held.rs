@@ -10,8 +10,11 @@ use kube::core::ObjectMeta;
 use super::RESYNC;
 use super::build::Registration;
 
-/// At the soonest after the last write. Somebody who writes whenever we do must not keep us busy.
+/// At the soonest after the last write; twice as long for each write in a row that did not stand, up to [`RESYNC`].
+/// Somebody who writes whenever we do must not keep us, and the API server, busy.
 const AGAIN: Duration = Duration::from_secs(1);
+/// A write that stood for so long ends such a row.
+const STOOD: Duration = Duration::from_mins(1);
 
 /// One kind of the registration, as the API server counts its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +41,42 @@ pub(super) struct Written {
     pub(super) registration: Registration,
     /// The validating one and the mutating one.
     pub(super) held: [Held; 2],
-    pub(super) at: Instant,
+}
+
+/// How soon what somebody has changed is written again.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The last write.
+    at: Option<Instant>,
+    /// For how long it stood, once it does not any more.
+    stood: Option<Duration>,
+    /// Writes in a row that did not stand.
+    lost: u32,
+}
+
+impl Pace {
+    pub(super) fn wrote(&mut self, now: Instant) {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        match self.stood.take() {
+            Some(stood) if stood < STOOD => self.lost = self.lost.saturating_add(1),
+            Some(_) => self.lost = 0,
+            None if self.at.is_some_and(|at| since(at) >= STOOD) => self.lost = 0,
+            None => {}
+        }
+        if self.lost > 0 {
+            tracing::warn!(writes = self.lost, "somebody else keeps changing our registration");
+        }
+        self.at = Some(now);
+    }
+
+    /// The last write does not stand: how long to wait.
+    fn again(&mut self, now: Instant) -> Duration {
+        let Some(at) = self.at else { return Duration::ZERO };
+        let stood = *self.stood.get_or_insert_with(|| now.saturating_duration_since(at));
+        let doublings = if stood < STOOD { self.lost.min(16) } else { 0 };
+        let pause = AGAIN.saturating_mul(2_u32.saturating_pow(doublings)).min(RESYNC);
+        (at + pause).saturating_duration_since(now)
+    }
 }
 
 impl Written {
@@ -48,13 +86,19 @@ impl Written {
     }
 
     /// After how long to write `wanted`, given what our watches show.
-    pub(super) fn due(&self, wanted: &Registration, seen: &[Option<Held>; 2], now: Instant) -> Duration {
+    pub(super) fn due(
+        &self,
+        wanted: &Registration,
+        seen: &[Option<Held>; 2],
+        pace: &mut Pace,
+        now: Instant,
+    ) -> Duration {
         if self.registration != *wanted {
             Duration::ZERO
         } else if self.stands(seen) {
             RESYNC
         } else {
-            (self.at + AGAIN).saturating_duration_since(now)
+            pace.again(now)
         }
     }
 }
@@ -100,7 +144,28 @@ mod tests {
     ) {
         let at = Instant::now();
         let held = ["a", "b"].map(|uid| held(uid, 3));
-        let written = Written { registration: registration("PEM"), held, at };
-        assert_eq!(written.due(&registration(ca), &seen, at + Duration::from_millis(after_ms)), want);
+        let written = Written { registration: registration("PEM"), held };
+        let mut pace = Pace::default();
+        pace.wrote(at);
+        assert_eq!(written.due(&registration(ca), &seen, &mut pace, at + Duration::from_millis(after_ms)), want);
+    }
+
+    #[test]
+    fn who_writes_against_us_is_answered_later_and_later() {
+        let mut pace = Pace::default();
+        let mut now = Instant::now();
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            pace.wrote(now);
+            waits.push(pace.again(now).as_secs());
+            now += pace.again(now);
+            assert_eq!(pace.again(now), Duration::ZERO, "then it is due");
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        pace.wrote(now);
+        now += STOOD;
+        assert_eq!(pace.again(now), Duration::ZERO, "a minute's quiet is the end of it");
+        pace.wrote(now);
+        assert_eq!(pace.again(now), AGAIN);
     }
 }

@@ -81,14 +81,19 @@ impl Realm {
     /// Since when nobody new can get to the proxy by any way that we know of; `None` while somebody may. Its Service
     /// leads nowhere once the kubelet has called it unready for long enough, whoever hears us or not; past the Service,
     /// by a port of its node, only its agent keeps people out, as long as we hear it. An agent that cannot is told of
-    /// otherwise (`enforced`).
-    pub(super) fn shut_since(&self, uid: &PodUid) -> Option<Instant> {
+    /// otherwise (`enforced`). One that stays silent for as long as any agent may take to come back is not waited for: its
+    /// pod may be broken, and from then on the kubelet's word is all that there will be.
+    pub(super) fn shut_since(&self, uid: &PodUid, now: Instant) -> Option<Instant> {
         let proxy = self.proxies.get(uid)?;
         let off_the_service = proxy.unroutable_since?.checked_add(self.rules.propagation)?;
         if !proxy.facts.host_port {
             return Some(off_the_service);
         }
-        let entry = self.ledger.get(uid).filter(|entry| entry.introduced())?;
+        let Some(entry) = self.ledger.get(uid).filter(|entry| entry.introduced()) else {
+            let silent_since = now.checked_sub(self.ledger.stream_down_for(uid, now))?;
+            let given_up = silent_since.checked_add(self.rules.takeover_grace())?;
+            return (given_up <= now).then(|| given_up.max(off_the_service));
+        };
         if !entry.capabilities().door {
             return Some(off_the_service);
         }

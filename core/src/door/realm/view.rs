@@ -53,7 +53,7 @@ impl Realm {
             empty_for: self.ledger.empty_for(uid, now),
             occupied: self.ledger.occupied(uid, now),
             enforced: refuses || !host_port,
-            shut_for: self.shut_since(uid).map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            shut_for: self.shut_since(uid, now).map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
             door: self.door_view(uid, now),
         }
     }

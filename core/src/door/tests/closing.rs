@@ -316,3 +316,48 @@ fn past_the_service_only_a_proxys_own_word_counts() {
     scene.pass(3);
     assert_eq!(shut_for(&scene), 3);
 }
+
+/// An unready proxy with a port of its node, whose agent this leader has never heard.
+fn unheard() -> Scene {
+    let mut scene = Scene::bare();
+    scene.realm.observe_proxy(ProxyFacts { routable: false, host_port: true, ..proxy("p") }, scene.now(), wall(0));
+    scene.realm.listed(scene.now());
+    scene.realm.set_ready(&uid("p"), false, scene.now());
+    scene
+}
+
+#[test]
+fn an_agent_that_never_comes_is_not_waited_for() {
+    let mut scene = unheard();
+    scene.pass(645);
+    assert_eq!(shut_for(&scene), 0, "it may be on its way back from an earlier leader, with players");
+    scene.pass(20);
+    assert_eq!((shut_for(&scene), scene.door("p").as_str()), (20, "Closed: waits for p"));
+    scene.realm.observe_proxy(ProxyFacts { host_port: true, ..proxy("p") }, scene.now(), wall(0));
+    assert_eq!(shut_for(&scene), 0, "the kubelet calls it ready");
+    // This process has led for long enough to hear whoever starts: only the kubelet's word is waited for.
+    let young = ProxyFacts { routable: false, host_port: true, ..proxy("q") };
+    scene.realm.observe_proxy(young, scene.now(), wall(0));
+    scene.pass(12);
+    assert_eq!(scene.realm.proxy(&uid("q"), scene.now()).shut_for.as_secs(), 7);
+}
+
+#[test]
+fn an_agent_that_comes_late_speaks_for_itself() {
+    let mut scene = unheard();
+    scene.pass(665);
+    scene.join("p", Role::Proxy, Capabilities { door: true, ..OURS });
+    assert_eq!(shut_for(&scene), 0, "it has not said that it refuses newcomers");
+    scene.obey("p");
+    scene.pass(3);
+    assert_eq!(shut_for(&scene), 3);
+    scene.cut("p");
+    scene.pass(640);
+    assert_eq!(shut_for(&scene), 0, "it may yet come back");
+    scene.pass(10);
+    assert!(
+        (1..=10).contains(&shut_for(&scene)),
+        "it is silent for as long as one that never came: {}",
+        shut_for(&scene)
+    );
+}

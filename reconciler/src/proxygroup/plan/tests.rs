@@ -7,9 +7,11 @@ use spawnery_core::rollout::{Departure, HAND_OVER};
 
 use super::*;
 use crate::network::plan::NotUsable;
+use crate::proxygroup::observed::one_per_node;
 use crate::proxygroup::testing::{
     ago, both, closed, door, draining, edit, names, now, observed, plain, requested, sight, with_players,
 };
+use crate::render;
 
 #[test]
 fn a_new_group_gets_its_finalizer_first() {
@@ -226,12 +228,43 @@ fn a_newcomer_without_a_node_is_waited_for() {
         newcomer.unschedulable_for = Duration::from_secs(seconds);
         newcomer
     };
-    let one = |pods| edit(observed(pods), |group| group.spec.replicas = 1);
-    let young = plan(&one(vec![old(), homeless(20)]));
+    let apart = |pods, replicas| {
+        let seen = edit(observed(pods), |group| group.spec.replicas = replicas);
+        plan(&Observed { one_per_node: true, ..seen })
+    };
+    let two = |seconds| vec![old(), plain("b"), homeless(seconds)];
+    let young = apart(two(20), 2);
     assert_eq!((closed(&young), young.wake), (vec![], Some(Duration::from_secs(40))));
-    let late = plan(&one(vec![old(), homeless(60)]));
+    let late = apart(two(60), 2);
     assert_eq!((closed(&late), late.create), (vec!["a"], 0));
-    assert_eq!(plan(&observed(vec![plain("a"), homeless(20)])).wake, None, "nothing waits for it");
+    let only = apart(vec![old(), homeless(60)], 1);
+    assert_eq!((closed(&only), only.wake), (vec![], Some(Duration::from_mins(9))), "a node may be on its way");
+    assert_eq!(closed(&apart(vec![old(), homeless(600)], 1)), ["a"]);
+    let elsewhere = plan(&observed(two(600)));
+    assert_eq!((closed(&elsewhere), elsewhere.wake), (vec![], None), "another proxy's going would not help it");
+    assert_eq!(apart(vec![plain("a"), homeless(20)], 2).wake, None, "nothing waits for it");
+}
+
+/// Two of them never on one node.
+fn apart() -> Value {
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "proxy"}}});
+    json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+}
+
+#[rstest]
+#[case::a_port_of_the_node(json!({"expose": {"type": "HostPort", "hostPort": {"port": 25565}}}), json!({}), true)]
+#[case::kept_apart(json!({"scheduling": {"affinity": apart()}}), json!({}), true)]
+#[case::kept_apart_by_the_network(json!({}), json!({"scheduling": {"affinity": apart()}}), true)]
+#[case::its_own_word_counts(json!({"scheduling": {"affinity": {}}}), json!({"scheduling": {"affinity": apart()}}), false)]
+#[case::apart_if_possible(json!({"scheduling": {"affinity": {"podAntiAffinity": {
+    "preferredDuringSchedulingIgnoredDuringExecution": []}}}}), json!({}), false)]
+#[case::anywhere(json!({}), json!({}), false)]
+fn a_node_takes_one_proxy(#[case] spec: Value, #[case] defaults: Value, #[case] one: bool) {
+    let mut group = json!(render::testing::proxy_group().spec);
+    group["scheduling"] = Value::Null;
+    let group = serde_json::from_value(both(group, &spec)).unwrap();
+    let network = json!({"forwardingSecretRef": {"name": "forwarding"}, "defaults": defaults});
+    assert_eq!(one_per_node(&group, Some(&serde_json::from_value(network).unwrap())), one);
 }
 
 #[rstest]
@@ -270,6 +303,23 @@ fn a_deleted_group_drains_all_and_goes_last() {
     assert_eq!(draining_group.finalizer, Finalizer::Keep);
     assert_eq!(draining_group.seals.len(), 1);
     assert_eq!(plan(&deleted(vec![])).finalizer, Finalizer::Release);
+}
+
+#[test]
+fn a_deleted_group_waits_for_no_agent_that_never_came() {
+    let pod = || sight("a", draining(301), json!({}));
+    let broken = |shut_for| {
+        let mut sight = shut(door(pod(), DoorView::Closed { waiting_for: vec!["a".to_owned()] }), shut_for);
+        sight.view.ever_connected = false;
+        edit(observed(vec![sight]), |group| {
+            group.spec.expose =
+                serde_json::from_value(json!({"type": "HostPort", "hostPort": {"port": 25565}})).unwrap();
+            group.metadata.deletion_timestamp = serde_json::from_value(json!(ago(301))).unwrap();
+        })
+    };
+    let waiting = plan(&broken(0));
+    assert_eq!((waiting.seals.len(), waiting.finalizer), (0, Finalizer::Keep));
+    assert_eq!(plan(&broken(300)).seals[0].1, SealReason::Deadline);
 }
 
 #[test]
