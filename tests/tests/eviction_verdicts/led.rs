@@ -1,7 +1,8 @@
 //! What takes a leader: a pod that was never registered is sealed on request; the path of evictions is kept secret, and is
-//! replaced with its token.
+//! replaced with its token; what somebody adds to the registration does not stay.
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -45,7 +46,8 @@ async fn what_takes_a_leader() -> Result<()> {
     let cluster = Cluster::start(config).await?;
     let stack = Stack::start(&cluster, StackOptions::default()).await.with_context(|| cluster.log_tails(20))?;
     a_pod_that_was_never_registered_is_sealed_on_request(&cluster, &stack).await?;
-    the_path_of_evictions_is_told_to_the_api_server_alone(&cluster, &stack).await
+    the_path_of_evictions_is_told_to_the_api_server_alone(&cluster, &stack).await?;
+    what_somebody_adds_to_the_registration_is_taken_out_again(&cluster).await
 }
 
 async fn a_pod_that_was_never_registered_is_sealed_on_request(cluster: &Cluster, stack: &Stack) -> Result<()> {
@@ -130,4 +132,32 @@ async fn the_path_of_evictions_is_told_to_the_api_server_alone(cluster: &Cluster
         Ok(())
     };
     cluster.with_namespace("told", story).await
+}
+
+/// A condition that is never true makes the API server ask us nothing, while everything about us looks well.
+async fn what_somebody_adds_to_the_registration_is_taken_out_again(cluster: &Cluster) -> Result<()> {
+    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client().await?);
+    let conditions = async || {
+        let registration = registrations.get(object::WEBHOOK_CONFIGURATION).await?;
+        let hooks = registration.webhooks.context("no webhooks")?;
+        let at =
+            hooks.iter().position(|hook| hook.name == "evictions.spawnery.cloud").context("no hook for evictions")?;
+        let conditions = hooks.into_iter().nth(at).and_then(|hook| hook.match_conditions).unwrap_or_default();
+        anyhow::Ok((at, conditions))
+    };
+    let (at, before) = conditions().await?;
+    ensure!(before.is_empty(), "{before:?}");
+    let patch = json!([{
+        "op": "add", "path": format!("/webhooks/{at}/matchConditions"),
+        "value": [{ "name": "never", "expression": "false" }],
+    }]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch)?);
+    let added = registrations.patch(object::WEBHOOK_CONFIGURATION, &PatchParams::default(), &patch).await?;
+    ensure!(serde_json::to_string(&added)?.contains(r#""name":"never""#), "the API server did not take it");
+    eventually(LIMIT, "the condition to go", || async {
+        let (_, conditions) = conditions().await?;
+        ensure!(conditions.is_empty(), "{conditions:?}");
+        Ok(())
+    })
+    .await
 }
