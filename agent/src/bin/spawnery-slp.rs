@@ -144,7 +144,7 @@ fn duration(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
     use rstest::rstest;
-    use std::net::TcpListener;
+    use std::net::{Shutdown, TcpListener};
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
@@ -188,6 +188,9 @@ mod tests {
             stream.write_all(second).unwrap();
             // Nothing is ever said there; its end is the sign.
             let _ = told.recv();
+            // A connection that is closed while a question lies unread is reset, and takes with it what was answered.
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
         });
         (port, let_go, game)
     }
