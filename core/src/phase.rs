@@ -163,7 +163,7 @@ pub struct Inputs {
     pub drain_deadline_reached: bool,
     /// It has been retiring for longer than its group allows.
     pub max_stale_reached: bool,
-    /// Nobody could count its players for longer than the startup deadline allows.
+    /// Nobody could count its players, nor heard that its game is up, for longer than the startup deadline allows.
     pub silence_deadline_reached: bool,
     /// It was kept as failed for as long as its group wants.
     pub retention_elapsed: bool,
@@ -319,7 +319,7 @@ fn retiring(inputs: &Inputs) -> Decision {
     } else if inputs.max_stale_reached {
         Decision::new(Phase::Draining, Reason::MaxStaleElapsed).drain(true)
     } else if inputs.silence_deadline_reached {
-        // It waits for players whom nobody sees, and would for ever. A ready server fails then and is drained too.
+        // It waits for players whom nobody sees, and would for ever. A ready server fails after as long and is drained too.
         Decision::new(Phase::Draining, Reason::AgentSilent).drain(true)
     } else {
         Decision::new(Phase::Retiring, Reason::Retiring)

@@ -58,11 +58,11 @@ async fn caught_up(ctx: &Context) {
         let failed = found.is_err();
         match found {
             Ok(live) => {
-                let missing = wait_shown(ctx, &live).await;
-                if missing == 0 {
+                let [pods, servers, proxy_groups] = wait_shown(ctx, &live).await;
+                if [pods, servers, proxy_groups] == [0; 3] {
                     return;
                 }
-                tracing::warn!(missing, "our view is behind the API server's, waiting for it");
+                tracing::warn!(pods, servers, proxy_groups, "our view is behind the API server's, waiting for it");
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -115,14 +115,16 @@ fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(ctx: &Cont
     }
 }
 
-/// How many of these objects our stores do not show yet.
-async fn wait_shown(ctx: &Context, live: &Live) -> usize {
+/// How many of these objects our stores do not show yet, by kind.
+async fn wait_shown(ctx: &Context, live: &Live) -> [usize; 3] {
     let until = ctx.now() + PATIENCE;
     loop {
-        let missing = behind(&ctx.feeds.pods, &live.pods)
-            + behind(&ctx.feeds.servers, &live.servers)
-            + behind(&ctx.feeds.proxy_groups, &live.proxy_groups);
-        if missing == 0 || ctx.now() >= until {
+        let missing = [
+            behind(&ctx.feeds.pods, &live.pods),
+            behind(&ctx.feeds.servers, &live.servers),
+            behind(&ctx.feeds.proxy_groups, &live.proxy_groups),
+        ];
+        if missing == [0; 3] || ctx.now() >= until {
             return missing;
         }
         tokio::time::sleep(PAUSE).await;

@@ -162,6 +162,19 @@ pub struct ServerView {
     pub door: DoorView,
 }
 
+impl ServerView {
+    /// Whether its agent, which an earlier leader may have heard, may still be on its way to this one.
+    pub fn expected_back(&self) -> bool {
+        !self.ever_connected && self.stream_down_for.is_zero()
+    }
+
+    /// Whether nobody can count its players and its game does not say that it is up. A game that is up and cannot be
+    /// counted is not waited for in vain: whoever plays there does play.
+    pub fn silent(&self) -> bool {
+        self.stale && !(self.connected && self.ready) && !self.expected_back()
+    }
+}
+
 /// What is known of a proxy pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyView {

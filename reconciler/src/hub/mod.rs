@@ -187,13 +187,13 @@ impl Hub {
     /// What is wanted of a server pod. Declarative: say it at each reconcile.
     pub fn want(&self, want: ServerWant) {
         let (uid, namespace) = (want.uid.clone(), want.namespace.clone());
-        self.at_home(uid, &namespace, |realm, now| realm.want(want, now));
+        self.at_home(&mut self.state.lock(), uid, &namespace, |realm, now| realm.want(want, now));
     }
 
     /// What the API server says about a proxy pod.
     pub fn observe_proxy(&self, facts: ProxyFacts) {
         let (uid, namespace, wall) = (facts.uid.clone(), facts.namespace.clone(), self.clock.wall());
-        self.at_home(uid, &namespace, |realm, now| realm.observe_proxy(facts, now, wall));
+        self.at_home(&mut self.state.lock(), uid, &namespace, |realm, now| realm.observe_proxy(facts, now, wall));
     }
 
     /// A pod is gone from the API (not merely terminating).
@@ -271,8 +271,7 @@ impl Hub {
             before.cancel.cancel();
         }
         // Under the same lock: two sessions of a pod that open at once must join in the order of their generations.
-        state.homes.insert(who.uid.clone(), namespace.to_owned());
-        self.within(&mut state, namespace, |realm, now| realm.join(&who, generation, now));
+        self.at_home(&mut state, who.uid.clone(), namespace, |realm, now| realm.join(&who, generation, now));
         drop(state);
         self.metrics.stream_opened(who.role);
         Session::new(Arc::clone(self), namespace.to_owned(), who, generation, wake, cancel)
@@ -301,9 +300,9 @@ impl Hub {
         Realm::new(namespace, self.rules, state.leading_since, state.listed)
     }
 
-    fn at_home(&self, uid: PodUid, namespace: &str, call: impl FnOnce(&mut Realm, Instant)) {
-        self.state.lock().homes.insert(uid, namespace.to_owned());
-        self.in_namespace(namespace, call);
+    fn at_home(&self, state: &mut State, uid: PodUid, namespace: &str, call: impl FnOnce(&mut Realm, Instant)) {
+        state.homes.insert(uid, namespace.to_owned());
+        self.within(state, namespace, call);
     }
 
     fn of_pod<T>(&self, uid: &PodUid, otherwise: T, call: impl FnOnce(&mut Realm, Instant) -> T) -> T {

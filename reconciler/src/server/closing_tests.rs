@@ -41,7 +41,7 @@ fn uncounted(scene: Scene, seconds: i64) -> Scene {
         (v.connected, v.ready, v.players, v.stale, v.occupied) = (false, false, None, true, true);
         (v.ever_connected, v.stream_down_for) = (true, Duration::from_secs(seconds.unsigned_abs()));
     });
-    silent.with(|s| s.memory.uncounted_since = Some(at(-seconds)))
+    silent.with(|s| s.memory.silent_since = Some(at(-seconds)))
 }
 
 /// Its players may stay for as long as somebody sees them.
@@ -79,9 +79,9 @@ fn a_retiring_server_that_nobody_counts_is_drained(
 #[test]
 fn a_silence_is_charged_to_nobody_before_this_process_looked() {
     let plan = uncounted(retiring(), 9000).with(|s| s.memory = Memory::default()).plan();
-    assert_eq!((plan.status.phase.as_str(), plan.memory.uncounted_since), ("Retiring", Some(NOW)));
+    assert_eq!((plan.status.phase.as_str(), plan.memory.silent_since), ("Retiring", Some(NOW)));
     let plan = uncounted(retiring(), 9000).players(2).view(|v| v.stale = false).plan();
-    assert_eq!(plan.memory.uncounted_since, None);
+    assert_eq!(plan.memory.silent_since, None);
 }
 
 #[test]

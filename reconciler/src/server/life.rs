@@ -52,10 +52,8 @@ pub(crate) fn live(seen: &Observed<'_>, plan: &mut Plan) {
 fn resume(seen: &Observed<'_>, plan: &mut Plan) -> Clock {
     let clock = Clock::resumed(seen.memory.clock, plan.status.drain_started_at.as_ref().map(|started| started.0));
     plan.status.drain_started_at = clock.started.map(Time);
-    // A game that is up and cannot be counted keeps its players, as a ready one does.
-    let uncounted = |view: &ServerView| view.stale && !(view.connected && view.ready) && !expected_back(view);
-    let uncounted = seen.view.as_ref().is_some_and(uncounted);
-    plan.memory.uncounted_since = if uncounted { seen.memory.uncounted_since.or(Some(seen.now)) } else { None };
+    let silent = seen.view.as_ref().is_some_and(ServerView::silent);
+    plan.memory.silent_since = if silent { seen.memory.silent_since.or(Some(seen.now)) } else { None };
     clock
 }
 
@@ -106,7 +104,7 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
         // Counted by this process alone: what came before nobody of us could hear.
         silence_deadline_reached: plan
             .memory
-            .uncounted_since
+            .silent_since
             .is_some_and(|since| seen.now.duration_since(since) > signed(seen.startup_deadline)),
         retention_elapsed: since(&status.failed_at).is_some_and(|d| d >= signed(rules.retention)),
         ready_for: since(&status.ready_since).and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
@@ -116,16 +114,11 @@ fn inputs(seen: &Observed<'_>, plan: &Plan, phase: Option<Phase>) -> phase::Inpu
 /// Since when the startup deadline runs. Time before this process looked is charged to nobody, because nobody could have
 /// heard the agent; nor is any while an agent that was once heard by an earlier leader may still be on its way back.
 fn starting_since(seen: &Observed<'_>, plan: &Plan) -> Option<Timestamp> {
-    if plan.status.was_registered && seen.view.as_ref().is_some_and(expected_back) {
+    if plan.status.was_registered && seen.view.as_ref().is_some_and(ServerView::expected_back) {
         return None;
     }
     let began = plan.status.started_at.as_ref()?.0;
     Some(plan.memory.since.map_or(began, |since| since.max(began)))
-}
-
-/// Whether its agent, which an earlier leader heard, may still be on its way to this one.
-fn expected_back(view: &ServerView) -> bool {
-    !view.ever_connected && view.stream_down_for.is_zero()
 }
 
 /// Whether the phase machine has to wait for people: until the pod is sealed it always does, so that every removal goes
@@ -279,7 +272,7 @@ fn wake(seen: &Observed<'_>, plan: &mut Plan, phase: Phase) {
         Phase::Ready if status.readiness_losses > 0 => from(&status.ready_since, FLAP_RESET),
         Phase::Retiring => {
             let too_old = rules.max_stale.and_then(|max_stale| from(&status.retiring_since, max_stale));
-            let silent = plan.memory.uncounted_since.map(|since| more_than(since, seen.startup_deadline));
+            let silent = plan.memory.silent_since.map(|since| more_than(since, seen.startup_deadline));
             [too_old, silent].into_iter().flatten().min()
         }
         Phase::Failed => from(&status.failed_at, rules.retention),

@@ -133,3 +133,9 @@ fn people_are_told_how_many_where_and_why() {
     let want = "3 players were lost, as last reported, on games-1: its game ended with them on it";
     assert_eq!(told.map(|told| (told.warning, told.note.as_str())), Some((true, want)));
 }
+
+#[test]
+fn a_count_changes_the_mirror() {
+    let plan = Scene::ready().players(7).plan();
+    assert_eq!((plan.status.players, plan.status.slots, plan.status.players_updated_at), (7, 20, Some(NOW.into())));
+}

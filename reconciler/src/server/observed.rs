@@ -232,8 +232,8 @@ pub(crate) struct Memory {
     pub(crate) cause: Option<Cause>,
     /// The drain's clock as it was last decided on, written or not; `None` until this process has.
     pub(crate) clock: Option<Clock>,
-    /// Since when nobody could count its players.
-    pub(crate) uncounted_since: Option<Timestamp>,
+    /// Since when nobody could count its players, and its game did not say that it is up.
+    pub(crate) silent_since: Option<Timestamp>,
     /// Since when its pod is known to be sealed.
     pub(crate) sealed_at: Option<Timestamp>,
     /// Players last reported on it; `None` until this process has heard a count.

@@ -493,9 +493,3 @@ fn a_failed_server_that_is_sealed_is_kept_for_as_long_as_it_is_to_be() {
     let plan = scene.sealed(SealReason::Empty).with(|s| s.memory.sealed_at = Some(at(-100))).plan();
     assert_eq!((plan.status.phase.as_str(), plan.delete_server, plan.pod), ("Failed", false, PodStep::Keep));
 }
-
-#[test]
-fn a_count_changes_the_mirror() {
-    let plan = Scene::ready().players(7).plan();
-    assert_eq!((plan.status.players, plan.status.slots, plan.status.players_updated_at), (7, 20, Some(NOW.into())));
-}
