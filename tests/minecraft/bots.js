@@ -19,6 +19,20 @@ function text (component) {
   return typeof value === 'string' ? value : (value.text ?? '')
 }
 
+// Mineflayer knows the game better than it knows proxies: one of its plugins throws at a packet that comes before the
+// login it belongs to. Such a mistake must end neither this player nor, with the process, everybody else.
+function shrugOff (name, client) {
+  const emit = client.emit
+  client.emit = function (...event) {
+    try {
+      return emit.apply(this, event)
+    } catch (error) {
+      process.stderr.write(`${name}: ${event[0]}: ${error.stack}\n`)
+      return true
+    }
+  }
+}
+
 function join ({ name, host, port }) {
   const bot = mineflayer.createBot({
     host,
@@ -30,6 +44,7 @@ function join ({ name, host, port }) {
     hideErrors: true
   })
   players.set(name, bot)
+  shrugOff(name, bot._client)
   let why = 'connection ended'
   let on = null
   bot._client.on('playerlist_header', ({ header }) => {

@@ -20,7 +20,8 @@ const { values } = parseArgs({
   }
 })
 const fallbackGroups = values['fallback-groups'].split(',')
-const LOGIN_LIMIT_MS = 10000
+// A server that is loading its world is slow; as long as Velocity waits.
+const LOGIN_LIMIT_MS = 30000
 
 // The proxy library does not hand out the connections it makes to servers: remember the newest.
 let newest = null
@@ -87,7 +88,7 @@ function move (id, server) {
       // The library took the move for done when it began.
       proxy.clients[id].currentServer = player.on ?? ''
       report()
-      if (!player.on) rescue(id, server)
+      if (!player.on) tryAnother(id, server)
     } else if (player.backend === backend) {
       Object.assign(player, { on: null, backend: null })
       report()
@@ -101,14 +102,17 @@ function move (id, server) {
   })
 }
 
-// The server under a player is gone: another one, or goodbye. The player is told, as real proxies do.
-function rescue (id, lost) {
-  const server = choose(fallbackGroups, lost)
-  if (server) {
-    proxy.clients[id].write('chat', { message: JSON.stringify({ text: `rescued from ${lost}` }), position: 1 })
-    return move(id, server)
-  }
+// A player has no server: another one, or goodbye.
+function tryAnother (id, than) {
+  const server = choose(fallbackGroups, than)
+  if (server) return move(id, server)
   proxy.clients[id].end('No server is left for you.')
+}
+
+// The server under a player is gone. The player is told, as real proxies do.
+function rescue (id, lost) {
+  proxy.clients[id].write('chat', { message: JSON.stringify({ text: `rescued from ${lost}` }), position: 1 })
+  tryAnother(id, lost)
 }
 
 function movePlayersOfDrains () {

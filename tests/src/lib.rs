@@ -21,6 +21,7 @@ pub mod broom;
 pub mod cluster;
 pub mod command;
 pub mod eventually;
+mod failure;
 pub mod fault;
 pub mod game;
 pub mod gobuild;

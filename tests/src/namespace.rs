@@ -1,20 +1,19 @@
 //! A namespace for each test, and what was in it when the test failed.
 
-use crate::Cluster;
+use crate::{Cluster, failure};
 use anyhow::{Context as _, Result};
-use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Namespace as Object, ServiceAccount};
 use kube::{
     Api,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use std::{fmt::Write as _, future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{fmt::Write as _, future::Future, time::Duration};
 
 use crate::eventually::eventually;
 
 /// The controller manager makes the default ServiceAccount, without which there are no pods, within milliseconds.
 const ACCOUNT_LIMIT: Duration = Duration::from_secs(30);
-/// A report that hangs would hide the failure that it is about.
+/// Objects and logs of one namespace; also for its deletion.
 const REPORT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A namespace that belongs to one test.
@@ -50,11 +49,10 @@ impl Cluster {
         Fut: Future<Output = Result<()>>,
     {
         let namespace = self.create_namespace(name).await?;
-        let result = AssertUnwindSafe(body(namespace.clone())).catch_unwind().await;
-        if !matches!(result, Ok(Ok(()))) {
+        let result = failure::outcome(body(namespace.clone())).await;
+        if let Some(why) = failure::of(&result) {
             self.thaw_all();
-            let report = tokio::time::timeout(REPORT_LIMIT, namespace.report()).await;
-            tell(&report.unwrap_or_else(|_| "no report: kubectl hangs".to_owned()));
+            failure::explain(&why, REPORT_LIMIT, namespace.report(), || self.log_tails(20)).await;
         }
         // Its end is the namespace controller's business, and a failure to delete is no failure of the test.
         if let Ok(client) = self.client().await {
@@ -110,10 +108,4 @@ impl Namespace {
             Err(error) => format!("{error:#}"),
         }
     }
-}
-
-/// What a failed test saw is for the person who reads its output.
-#[expect(clippy::print_stderr, reason = "cargo test shows this with the failed test")]
-fn tell(report: &str) {
-    eprintln!("{report}");
 }

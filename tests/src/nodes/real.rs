@@ -9,7 +9,7 @@ use super::{
     node::Node,
     support,
 };
-use crate::{Cluster, cluster::Ground, eventually::eventually, kubernetes, lock, target};
+use crate::{Cluster, cluster::Ground, eventually::eventually, failure, kubernetes, lock, target};
 use anyhow::{Context as _, Result, ensure};
 use futures::{FutureExt as _, future::try_join_all};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node as Object};
@@ -30,7 +30,7 @@ const READY_LIMIT: Duration = Duration::from_mins(2);
 const TURN_LIMIT: Duration = Duration::from_mins(15);
 /// A whole suite may take 15 minutes.
 const BODY_LIMIT: Duration = Duration::from_mins(12);
-/// A report that hangs would hide the failure that it is about.
+/// Logs of many pods.
 const REPORT_LIMIT: Duration = Duration::from_mins(1);
 /// What a test left running in its own runtime is not waited for.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
@@ -151,11 +151,10 @@ where
         let result = tokio::time::timeout(limit, body(&real)).await;
         result.with_context(|| format!("not done after {limit:?}"))?
     };
-    let result = AssertUnwindSafe(body).catch_unwind().await;
-    if !matches!(result, Ok(Ok(()))) {
+    let result = failure::outcome(body).await;
+    if let Some(why) = failure::of(&result) {
         real.cluster.thaw_all();
-        let report = tokio::time::timeout(REPORT_LIMIT, real.report()).await;
-        tell(&report.unwrap_or_else(|_| format!("no report: kubectl hangs\n{}", real.cluster.log_tails(20))));
+        failure::explain(&why, REPORT_LIMIT, real.report(), || real.cluster.log_tails(20)).await;
     }
     drop(real);
     drop(prepared.turn);
@@ -311,10 +310,4 @@ impl RealCluster {
 #[expect(clippy::disallowed_methods, reason = "kubelets write the same clock's time into their leases")]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
-}
-
-/// What a failed test saw is for the person who reads its output.
-#[expect(clippy::print_stderr, reason = "cargo test shows this with the failed test")]
-fn tell(report: &str) {
-    eprintln!("{report}");
 }

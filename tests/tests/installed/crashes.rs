@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::{ResourceExt, api::ListParams};
 use spawnery_tests::{
     eventually,
-    game::{player::Player, wire::Arrival},
+    game::player::{Player, Visit},
     installed::{NAMESPACE, PROXY_NODE, SERVER_NODE},
     nodes::RealCluster,
     stack::{losses, told_losses},
@@ -26,6 +26,8 @@ pub(crate) async fn a_crash_takes_only_those_who_were_there(real: &RealCluster, 
     world.shown(5).await?;
     let there: BTreeSet<String> = world.crowd.on(&lost).map(|player| player.name().to_owned()).collect();
     ensure!(!there.is_empty() && there.len() < 5, "they play on {:?}", world.crowd.by_server());
+    let others: Vec<(&Player, Vec<Visit>)> = (world.crowd.on(&kept)).map(|player| (player, player.visits())).collect();
+    ensure!(there.len() + others.len() == 5, "they play on {:?}", world.crowd.by_server());
     ensure!(losses(&world.ground.metrics("reconciler").await?).is_empty(), "nobody has been lost yet");
     let begin = Instant::now();
     real.node(SERVER_NODE)?.crash().await?;
@@ -49,10 +51,14 @@ pub(crate) async fn a_crash_takes_only_those_who_were_there(real: &RealCluster, 
         Ok(())
     })
     .await?;
-    for player in world.crowd.players().iter().filter(|player| !there.contains(player.name())) {
-        let visits = player.visits();
-        let undisturbed = visits.len() == 1 && visits.iter().all(|visit| visit.how == Arrival::Joined);
-        ensure!(undisturbed && player.state().is_on(&kept), "{} is {}: {visits:?}", player.name(), player.state());
+    for (player, visits) in others {
+        let now = player.visits();
+        ensure!(
+            now == visits && player.state().is_on(&kept),
+            "{} is {}: {visits:?}, then {now:?}",
+            player.name(),
+            player.state()
+        );
     }
     let cut = world.crowd.players().iter().filter(|player| player.state().is_final()).count();
     ensure!(cut <= there.len(), "{:#?}", world.crowd.harmed());
