@@ -5,14 +5,15 @@
 
 use spawnery_core::placement::{Scale, admit, score};
 
-use crate::index::{Asked, Index};
+use crate::index::{Asked, Index, Spot};
 use crate::wire::{Filtered, NodeName, Scored};
 
 /// Who may have the pod. A node that we do not know is not in its way: our watch may be behind the scheduler's.
 pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeName<'_>]) -> Filtered<'a> {
     let mut filtered = Filtered { node_names: Vec::with_capacity(nodes.len()), ..Filtered::default() };
+    let seen = asked.map(|asked| (asked.newcomer, index.seen_by(asked)));
     for node in nodes {
-        let place = asked.and_then(|asked| Some((asked.newcomer, index.place(node.as_str(), asked)?)));
+        let place = seen.and_then(|(newcomer, seen)| Some((newcomer, seen.place(node.as_str())?)));
         match place.map_or(Ok(()), |(newcomer, place)| admit(newcomer, &place)) {
             Ok(()) => filtered.node_names.push(node),
             Err(refusal) => filtered.failed_and_unresolvable_nodes.push((node, refusal.message())),
@@ -22,16 +23,20 @@ pub(crate) fn sift<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeNam
 }
 
 /// How much each should have it: 0 for all where we have nothing to say.
-pub(crate) fn prioritize<'a>(index: &Index, asked: Option<&Asked>, nodes: &'a [NodeName<'_>]) -> Vec<Scored<'a>> {
-    let neutral = |node: &'a NodeName<'_>| Scored { host: node, score: 0 };
-    let Some(asked) = asked else { return nodes.iter().map(neutral).collect() };
-    let places: Vec<_> = nodes.iter().map(|node| index.place(node.as_str(), asked)).collect();
-    let scale = places.iter().flatten().fold(Scale::default(), Scale::with);
-    let scored = nodes.iter().zip(&places).map(|(node, place)| match place {
-        Some(place) => Scored { host: node, score: score(asked.newcomer, place, &scale).get() },
-        None => neutral(node),
-    });
-    scored.collect()
+pub(crate) fn prioritize<'a>(
+    index: &Index,
+    asked: Option<&Asked>,
+    nodes: &'a [NodeName<'_>],
+) -> impl Iterator<Item = Scored<'a>> {
+    let seen = asked.map(|asked| (asked.newcomer, index.seen_by(asked)));
+    let spots: Vec<_> = nodes.iter().map(|node| seen.and_then(|(_, seen)| seen.find(node.as_str()))).collect();
+    // Looked at twice where they are: a list of them would be more memory to write and to read than they are.
+    let place = move |spot: &Option<Spot>| seen.and_then(|(newcomer, seen)| Some((newcomer, seen.at((*spot)?)?)));
+    let scale = spots.iter().filter_map(place).fold(Scale::default(), |scale, (_, place)| scale.with(&place));
+    nodes.iter().zip(spots).map(move |(host, spot)| {
+        let score = place(&spot).map_or(0, |(newcomer, place)| score(newcomer, &place, &scale).get());
+        Scored { host, score }
+    })
 }
 
 #[cfg(test)]
@@ -91,14 +96,14 @@ mod tests {
     #[test]
     fn what_nobody_asked_us_is_left_to_the_scheduler() {
         assert_eq!(sifted(None), json!({ "NodeNames": ["busy", "going", "new", "calm", "empty"] }));
-        assert!(prioritize(&index(), None, &nodes()).iter().all(|scored| scored.score == 0));
+        assert!(prioritize(&index(), None, &nodes()).all(|scored| scored.score == 0));
     }
 
     #[test]
     fn servers_are_drawn_to_people() {
-        let nodes = nodes();
-        let answer = prioritize(&index(), Some(&known("server")), &nodes);
-        let scores: Vec<(&str, u32)> = answer.iter().map(|line| (line.host.as_str(), line.score)).collect();
+        let (index, nodes, asked) = (index(), nodes(), known("server"));
+        let answer = prioritize(&index, Some(&asked), &nodes);
+        let scores: Vec<(&str, u32)> = answer.map(|line| (line.host.as_str(), line.score)).collect();
         assert_eq!(scores, [("busy", 10), ("going", 0), ("new", 0), ("calm", 3), ("empty", 0)]);
     }
 

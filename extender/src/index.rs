@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! nodes ───► departing, budget ┐
-//! pods ────► where, what for ──┼─► Entry per node ──► Place for core::placement
+//! pods ────► where, what for ──┼─► Entry per node ──► Board: a Place for core::placement
 //! Servers ─► people, slots ────┘
 //! ```
 //! A change recounts the one node that it touches from what is on it, so sums cannot drift from what was told.
+
+mod board;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +16,9 @@ use serde::Deserialize;
 use spawnery_api::names::{annotation, label};
 use spawnery_api::view::{NodeView, PodView, Role, ServerView};
 use spawnery_core::placement::{Newcomer, Place};
+
+use board::Board;
+pub(crate) use board::{Seen, Spot};
 
 /// `NAMESPACE/NAME`.
 pub(crate) type Key = Arc<str>;
@@ -95,8 +100,7 @@ struct Entry {
     /// None for a node that only pods have named so far.
     facts: Option<Facts>,
     lodgers: HashMap<Key, Lodger>,
-    /// What all newcomers see alike; only siblings differ by the group that asks.
-    place: Place,
+    /// Groups that the board counts here.
     proxies: HashMap<Key, u32>,
 }
 
@@ -105,7 +109,8 @@ struct Entry {
 pub(crate) struct Index {
     default_budget: Option<u32>,
     drain_taints: Vec<String>,
-    nodes: HashMap<String, Entry, foldhash::fast::RandomState>,
+    board: Board,
+    nodes: HashMap<String, Entry>,
     homes: HashMap<Key, String>,
     people: HashMap<Key, People>,
 }
@@ -116,15 +121,9 @@ impl Index {
         Self { default_budget, drain_taints, ..Self::default() }
     }
 
-    /// The node as the asking pod would find it; `None` when there is no such node, as far as we know.
-    pub(crate) fn place(&self, node: &str, asked: &Asked) -> Option<Place> {
-        let entry = self.nodes.get(node)?;
-        entry.facts?;
-        let siblings = match asked.newcomer {
-            Newcomer::Server { .. } => 0,
-            Newcomer::Proxy => entry.proxies.get(&asked.group).copied().unwrap_or_default(),
-        };
-        Some(Place { siblings, ..entry.place })
+    /// The nodes as the asking pod would find them.
+    pub(crate) fn seen_by(&self, asked: &Asked) -> Seen<'_> {
+        self.board.seen_by(asked)
     }
 
     /// A node is there, or has changed.
@@ -132,14 +131,14 @@ impl Index {
         let facts = Facts { departing: node.is_departing(&self.drain_taints), budget: self.budget(node) };
         let entry = self.nodes.entry(node.name().to_owned()).or_default();
         entry.facts = Some(facts);
-        recount(entry, &self.people);
+        self.recount(node.name());
     }
 
     /// A node is gone. Its pods may still be told of.
     pub(crate) fn node_gone(&mut self, node: &NodeView) {
         if let Some(entry) = self.nodes.get_mut(node.name()) {
             entry.facts = None;
-            self.forget_if_empty(node.name());
+            self.recount(node.name());
         }
     }
 
@@ -170,9 +169,8 @@ impl Index {
                     self.leave(&key);
                 }
                 self.homes.insert(key.clone(), node.to_owned());
-                let entry = self.nodes.entry(node.to_owned()).or_default();
-                entry.lodgers.insert(key, lodger);
-                recount(entry, &self.people);
+                self.nodes.entry(node.to_owned()).or_default().lodgers.insert(key, lodger);
+                self.recount(node);
             }
             _ => self.leave(&key),
         }
@@ -202,8 +200,8 @@ impl Index {
     }
 
     fn recount_home(&mut self, key: &Key) {
-        if let Some(entry) = self.homes.get(key).and_then(|home| self.nodes.get_mut(home)) {
-            recount(entry, &self.people);
+        if let Some(home) = self.homes.get(key).cloned() {
+            self.recount(&home);
         }
     }
 
@@ -211,14 +209,27 @@ impl Index {
         let Some(home) = self.homes.remove(key) else { return };
         if let Some(entry) = self.nodes.get_mut(&home) {
             entry.lodgers.remove(key);
-            recount(entry, &self.people);
-            self.forget_if_empty(&home);
+            self.recount(&home);
         }
     }
 
-    /// Names of nodes that come and go must not pile up.
-    fn forget_if_empty(&mut self, node: &str) {
-        if self.nodes.get(node).is_some_and(|entry| entry.facts.is_none() && entry.lodgers.is_empty()) {
+    /// Something about the node has changed.
+    fn recount(&mut self, node: &str) {
+        let Some(entry) = self.nodes.get_mut(node) else { return };
+        let (place, proxies) = entry.count(&self.people);
+        for group in entry.proxies.keys().filter(|group| !proxies.contains_key(*group)) {
+            self.board.count_proxies(group, node, 0);
+        }
+        for (group, count) in &proxies {
+            self.board.count_proxies(group, node, *count);
+        }
+        entry.proxies = proxies;
+        match entry.facts {
+            Some(_) => self.board.show(node, place),
+            None => self.board.hide(node),
+        }
+        // Names of nodes that come and go must not pile up.
+        if entry.facts.is_none() && entry.lodgers.is_empty() {
             self.nodes.remove(node);
         }
     }
@@ -229,31 +240,34 @@ fn server_key(server: &ServerView) -> Key {
     key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-fn recount(entry: &mut Entry, people: &HashMap<Key, People>) {
-    let (departing, budget) = entry.facts.map_or((false, None), |facts| (facts.departing, facts.budget));
-    let mut place = Place { departing, budget, ..Place::default() };
-    entry.proxies.clear();
-    for (key, lodger) in &entry.lodgers {
-        match lodger.role {
-            Role::Server => {
-                let seen = people.get(key).copied().unwrap_or_default();
-                // Unknown is occupied.
-                let on_it = seen.players.max(u32::from(lodger.occupied));
-                let slots = lodger.declared.unwrap_or(seen.slots).max(on_it);
-                place.slots = place.slots.saturating_add(slots);
-                if lodger.stays {
-                    place.people = place.people.saturating_add(on_it);
-                    place.servers = place.servers.saturating_add(1);
+impl Entry {
+    /// What all newcomers find there alike, and by group its proxies that stay.
+    fn count(&self, people: &HashMap<Key, People>) -> (Place, HashMap<Key, u32>) {
+        let (departing, budget) = self.facts.map_or((false, None), |facts| (facts.departing, facts.budget));
+        let mut place = Place { departing, budget, ..Place::default() };
+        let mut proxies = HashMap::new();
+        for (key, lodger) in &self.lodgers {
+            match lodger.role {
+                Role::Server => {
+                    let seen = people.get(key).copied().unwrap_or_default();
+                    // Unknown is occupied.
+                    let on_it = seen.players.max(u32::from(lodger.occupied));
+                    let slots = lodger.declared.unwrap_or(seen.slots).max(on_it);
+                    place.slots = place.slots.saturating_add(slots);
+                    if lodger.stays {
+                        place.people = place.people.saturating_add(on_it);
+                        place.servers = place.servers.saturating_add(1);
+                    }
                 }
+                Role::Proxy if lodger.stays => {
+                    place.proxies = place.proxies.saturating_add(1);
+                    *proxies.entry(Arc::clone(&lodger.group)).or_default() += 1;
+                }
+                Role::Proxy => {}
             }
-            Role::Proxy if lodger.stays => {
-                place.proxies = place.proxies.saturating_add(1);
-                *entry.proxies.entry(Arc::clone(&lodger.group)).or_default() += 1;
-            }
-            Role::Proxy => {}
         }
+        (place, proxies)
     }
-    entry.place = place;
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ pub(crate) async fn filter<'a>(app: &App, asked: &Asked, call: &'a Call<'_>) -> 
     let hangs = || {
         let Some(under_way) = app.flights.under_way(asked, call.pod.uid(), app.clock.now()) else { return false };
         let index = app.index.read();
-        let mut places = call.nodes.iter().filter_map(|node| index.place(node.as_str(), asked));
+        let seen = index.seen_by(asked);
+        let mut places = call.nodes.iter().filter_map(|node| seen.place(node.as_str()));
         places.any(|place| depends(asked.newcomer, under_way, &place))
     };
     if hangs() {

@@ -148,8 +148,9 @@ async fn answered(app: &App, verb: Verb, request: http::Request<Body>) -> Result
             (filtered.to_json(body.len())?, waited)
         }
         Verb::Prioritize => {
-            let scored = prioritize(&app.index.read(), basis.asked(), &call.nodes);
-            (Scored::to_json(&scored, body.len())?, Duration::ZERO)
+            let index = app.index.read();
+            let scored = prioritize(&index, basis.asked(), &call.nodes);
+            (Scored::to_json(scored, body.len())?, Duration::ZERO)
         }
     };
     let took = app.clock.now().saturating_duration_since(started).saturating_sub(waited);

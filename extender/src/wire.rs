@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, Visitor};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use spawnery_api::view::PodView;
 
 /// Largest body that is read: a pod ends at about 1.5 MiB, 5,000 names of the greatest length take 1.3 MB.
@@ -65,10 +66,38 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeName<'a> {
 struct Args<'a> {
     pod: Option<PodView>,
     #[serde(borrow, default)]
-    node_names: Option<Vec<NodeName<'a>>>,
+    node_names: Option<Names<'a>>,
     /// Only whether it is there: a scheduler that sends whole nodes wants whole nodes back.
     #[serde(default, deserialize_with = "is_there")]
     nodes: bool,
+}
+
+/// Names as they came.
+struct Names<'a>(Vec<NodeName<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Names<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Names<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of nodes' names")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                // JSON does not say how many there are; mostly about as many as the last time.
+                static LAST: AtomicUsize = AtomicUsize::new(0);
+                let mut names = Vec::with_capacity(LAST.load(Ordering::Relaxed));
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                LAST.store(names.len(), Ordering::Relaxed);
+                Ok(Names(names))
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
 }
 
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -113,7 +142,7 @@ impl<'a> Call<'a> {
         let args: Args<'a> = serde_json::from_str(text).map_err(Unusable::NotArgs)?;
         let pod = args.pod.ok_or_else(|| Unusable::NotArgs(serde_json::Error::custom("there is no Pod")))?;
         match args.node_names {
-            Some(nodes) => Ok(Self { pod, nodes }),
+            Some(Names(nodes)) => Ok(Self { pod, nodes }),
             None if args.nodes => Err(Unusable::NoNames),
             // A Go slice that was never filled: no candidates.
             None => Ok(Self { pod, nodes: Vec::new() }),
@@ -171,19 +200,17 @@ pub(crate) struct Scored<'a> {
     pub(crate) score: u32,
 }
 
-/// What a score adds to a node's name, about.
-const SCORE_BYTES: usize = 24;
-
 impl Scored<'_> {
     /// `HostPriorityList`, which is a bare list, answering a call of `asked` bytes.
-    pub(crate) fn to_json(list: &[Self], asked: usize) -> serde_json::Result<Vec<u8>> {
-        let mut json = Vec::with_capacity(asked + list.len() * SCORE_BYTES);
+    pub(crate) fn to_json(list: impl IntoIterator<Item = Self>, asked: usize) -> serde_json::Result<Vec<u8>> {
+        // With its score, a node takes half as much again as its name did; a short name takes more, and the list grows once.
+        let mut json = Vec::with_capacity(asked + asked / 2);
         json.push(b'[');
         separated(&mut json, list, |json, Self { host, score }| {
             json.extend_from_slice(br#"{"Host":"#);
             host.write(json)?;
             json.extend_from_slice(br#","Score":"#);
-            serde_json::to_writer(&mut *json, score)?;
+            serde_json::to_writer(&mut *json, &score)?;
             json.push(b'}');
             Ok(())
         })?;
@@ -195,10 +222,10 @@ impl Scored<'_> {
 /// Writes `items` with commas in between.
 fn separated<T>(
     json: &mut Vec<u8>,
-    items: &[T],
-    mut write: impl FnMut(&mut Vec<u8>, &T) -> serde_json::Result<()>,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T) -> serde_json::Result<()>,
 ) -> serde_json::Result<()> {
-    for (n, item) in items.iter().enumerate() {
+    for (n, item) in items.into_iter().enumerate() {
         if n > 0 {
             json.push(b',');
         }
@@ -247,7 +274,7 @@ mod tests {
     fn writes_what_go_reads() {
         let text = |json: serde_json::Result<Vec<u8>>| String::from_utf8(json.unwrap()).unwrap();
         assert_eq!(text(Filtered::default().to_json(0)), r#"{"NodeNames":[]}"#);
-        assert_eq!(text(Scored::to_json(&[], 0)), "[]");
+        assert_eq!(text(Scored::to_json([], 0)), "[]");
         let names: Vec<NodeName<'_>> = serde_json::from_str(r#"["a","b","\"\u0031\n","d"]"#).unwrap();
         let [a, b, odd, d] = names.as_slice() else { panic!("{names:?}") };
         let some = Filtered {
@@ -258,6 +285,6 @@ mod tests {
         let want = r#"{"NodeNames":["a","\"1\n"],"FailedAndUnresolvableNodes":{"b":"full","d":"has \"left\""},"Error":"a\nb"}"#;
         assert_eq!(text(some.to_json(0)), want);
         let scored = [Scored { host: a, score: 10 }, Scored { host: odd, score: 0 }];
-        assert_eq!(text(Scored::to_json(&scored, 0)), r#"[{"Host":"a","Score":10},{"Host":"\"1\n","Score":0}]"#);
+        assert_eq!(text(Scored::to_json(scored, 0)), r#"[{"Host":"a","Score":10},{"Host":"\"1\n","Score":0}]"#);
     }
 }

@@ -16,7 +16,7 @@ fn asked(role: &str, group: &str) -> Asked {
 }
 
 fn server_at(index: &Index, node: &str) -> Place {
-    index.place(node, &asked("server", "lobby")).unwrap()
+    index.seen_by(&asked("server", "lobby")).place(node).unwrap()
 }
 
 /// The pod of a server with something about it changed.
@@ -99,9 +99,15 @@ fn siblings_are_proxies_of_the_same_group() {
     let mut index = index();
     index.pod_applied(&proxy("p", "gateway", "n1"));
     index.pod_applied(&proxy("q", "bedrock", "n1"));
-    let place = index.place("n1", &asked("proxy", "gateway")).unwrap();
+    let place = index.seen_by(&asked("proxy", "gateway")).place("n1").unwrap();
     assert_eq!((place.siblings, place.proxies, place.servers), (1, 2, 0));
     assert_eq!(server_at(&index, "n1").siblings, 0);
+    for gone in ["p", "q"] {
+        let siblings = || index.seen_by(&asked("proxy", "gateway")).place("n1").unwrap().siblings;
+        assert_eq!(siblings(), u32::from(gone == "p"));
+        index.pod_gone(&proxy(gone, "gateway", "n1"));
+    }
+    assert_eq!(format!("{:?}", index.board), format!("{:?}", super::tests::index().board));
 }
 
 #[test]
@@ -120,14 +126,14 @@ fn a_node_departs_and_has_a_budget() {
 fn a_node_is_known_while_the_api_server_shows_it() {
     let mut index = index();
     let asked = asked("server", "lobby");
-    assert_eq!(index.place("elsewhere", &asked), None);
+    assert_eq!(index.seen_by(&asked).place("elsewhere"), None);
     // The watch of pods may be ahead of that of nodes.
     index.pod_applied(&server("a", "n3"));
-    assert_eq!(index.place("n3", &asked), None);
+    assert_eq!(index.seen_by(&asked).place("n3"), None);
     index.node_applied(&plain("n3"));
     assert_eq!(server_at(&index, "n3").servers, 1);
     index.node_gone(&plain("n3"));
-    assert_eq!(index.place("n3", &asked), None);
+    assert_eq!(index.seen_by(&asked).place("n3"), None);
     index.pod_gone(&server("a", "n3"));
     assert!(!index.nodes.contains_key("n3"));
 }
