@@ -61,22 +61,28 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.affinity }}
 affinity:
-  {{- toYaml . | nindent 2 }}
+  {{- include "spawnery.affinity" . | nindent 2 }}
 {{- end }}
-topologySpreadConstraints:
-  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-  - topologyKey: {{ . }}
-    maxSkew: 1
-    # A full node or zone must not keep the part from running.
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "spawnery.selector" $.part | nindent 8 }}
-    # Pods of the version before are on their way out and do not count.
-    matchLabelKeys: [pod-template-hash]
-  {{- end }}
+
+{{/*
+The owner's affinity, and replicas apart. Not topologySpreadConstraints: of two of those, a scheduler heeds none on nodes
+without one of the labels, and nodes without zones are common. A full node must not keep a part from running.
+Takes {root, part}.
+*/}}
+{{- define "spawnery.affinity" -}}
+{{- $affinity := deepCopy .root.Values.affinity }}
+{{- $anti := $affinity.podAntiAffinity | default dict }}
+{{- $preferred := $anti.preferredDuringSchedulingIgnoredDuringExecution | default list }}
+{{- range $key, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}
+{{- $labels := include "spawnery.selector" $.part | fromYaml }}
+{{- /* Pods of the version before are on their way out and do not count. */}}
+{{- $revision := list "pod-template-hash" }}
+{{- $term := dict "topologyKey" $key "labelSelector" (dict "matchLabels" $labels) "matchLabelKeys" $revision }}
+{{- $preferred = append $preferred (dict "weight" $weight "podAffinityTerm" $term) }}
+{{- end }}
+{{- $_ := set $anti "preferredDuringSchedulingIgnoredDuringExecution" $preferred }}
+{{- set $affinity "podAntiAffinity" $anti | toYaml }}
 {{- end }}
 
 {{/* What all our own containers have in common. */}}

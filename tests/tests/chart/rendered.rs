@@ -9,6 +9,8 @@ use spawnery_api::v1alpha1::crds;
 
 const EVERYTHING: [&str; 2] = ["extender.enabled=true", "scheduler.enabled=true"];
 
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
 fn selects(selector: &Value, labels: &Value) -> bool {
     selector.as_object().is_some_and(|pairs| pairs.iter().all(|(key, value)| labels[key] == *value))
 }
@@ -111,10 +113,13 @@ async fn selectors_select_their_own_part_alone() -> Result<()> {
                 assert!(!selects(selector, &other["spec"]["template"]["metadata"]["labels"]), "{name}: {selector}");
             }
         }
-        for constraint in
-            deployment["spec"]["template"]["spec"]["topologySpreadConstraints"].as_array().into_iter().flatten()
-        {
-            assert!(selects(&constraint["labelSelector"]["matchLabels"], labels), "{name}: {constraint}");
+        let preferred = &deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"][PREFERRED];
+        let terms: Vec<&Value> =
+            preferred.as_array().into_iter().flatten().map(|term| &term["podAffinityTerm"]).collect();
+        let keys: Vec<&Value> = terms.iter().map(|term| &term["topologyKey"]).collect();
+        assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{name}: replicas are kept apart");
+        for term in terms {
+            assert!(selects(&term["labelSelector"]["matchLabels"], labels), "{name}: {term}");
         }
     }
     Ok(())

@@ -3,9 +3,10 @@
 use crate::helm::{chart, find, helm, render, template};
 use anyhow::Result;
 use rstest::rstest;
+use serde_json::Value;
 
 /// Upstream's values, all of them, other than its defaults.
-const UPSTREAM: [&str; 14] = [
+const UPSTREAM: [&str; 16] = [
     "image.repository=registry.test/spawnery",
     "image.tag=1.2.3",
     "image.digest=",
@@ -17,6 +18,8 @@ const UPSTREAM: [&str; 14] = [
     "tolerations[0].operator=Exists",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=1",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchFields[0].key=a",
+    "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=7",
+    "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey=rack",
     "networkPolicy.enabled=false",
     "operator.startupDeadline=7m30s",
     "operator.leaderElect=false",
@@ -51,6 +54,9 @@ async fn every_value_of_upstream_takes_effect() -> Result<()> {
         assert_eq!(pod["nodeSelector"]["disk"], "fast");
         assert_eq!(pod["tolerations"][0]["operator"], "Exists");
         assert!(pod["affinity"]["nodeAffinity"].is_object());
+        let apart = &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+        let weights: Vec<&Value> = apart.as_array().into_iter().flatten().map(|term| &term["weight"]).collect();
+        assert_eq!(weights, [7, 100, 50], "the owner's and ours");
     }
     assert!(objects.iter().all(|object| object["kind"] != "NetworkPolicy"));
     Ok(())

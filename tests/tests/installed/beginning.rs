@@ -1,6 +1,7 @@
 //! Installed, and played on.
 
 use crate::{
+    apart::Ballast,
     first,
     world::{DECISIONS, LIMIT, REST_AIM, World, published_ca, tell},
 };
@@ -24,6 +25,7 @@ const SHOWN_PROMISE: Duration = Duration::from_secs(2);
 const RECONCILERS: usize = 2;
 
 pub(crate) async fn an_install_is_ready_and_takes_the_first_objects(world: &World<'_>) -> Result<()> {
+    let ballast = Ballast::load(world).await?;
     let order = Order::begin(&world.client);
     let begin = Instant::now();
     world.ground.follow("Install").await?;
@@ -33,6 +35,7 @@ pub(crate) async fn an_install_is_ready_and_takes_the_first_objects(world: &Worl
     // Not luck: nothing that helm waits for was ready sooner.
     let after = order.registered_first(RECONCILERS).await?;
     tell(&format!("the first reconciler was ready {:.1} s after the webhook was registered", after.as_secs_f64()));
+    ballast.pulls_no_replicas_together().await?;
     // No second try either: the section's commands end at the first that fails.
     world.ground.follow("A first network").await?;
     tell(&format!("to a lobby that takes players: {:.1} s", begin.elapsed().as_secs_f64()));

@@ -3,6 +3,7 @@
 //!
 //! Two clusters, two stories; each act checks what it promises and leaves what the next one needs.
 
+mod apart;
 mod beginning;
 mod crashes;
 mod deletes;
