@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// How long an eviction request keeps a door closed without being repeated.
 pub const REQUEST_TTL: Duration = Duration::from_mins(10);
+/// A request that reaches us so long after its node takes pods again may still be that drain's: it is on its way through
+/// another process, whose clock is another. One that was meant otherwise is repeated.
+pub const ON_ITS_WAY: Duration = Duration::from_secs(30);
 
 /// What the group says about draining (`spec.drain`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +111,8 @@ pub struct Causes {
     pub retiring: bool,
     /// Its node is being emptied.
     pub node_departing: bool,
+    /// When this process saw its node take pods again after it had been emptied.
+    pub called_off_at: Option<Timestamp>,
     /// When somebody last asked to evict the pod.
     pub eviction_requested: Option<Timestamp>,
     /// The cause so far: [`Decision::remembered`], or what an earlier leader's condition says.
@@ -143,7 +148,9 @@ impl Causes {
 
     /// Whether the recorded eviction request is of a drain whose node takes pods again.
     fn called_off(&self) -> bool {
-        self.eviction_requested.is_some() && self.previous == Some(Cause::NodeDraining) && !self.node_departing
+        let Some(requested) = self.eviction_requested.filter(|_| !self.node_departing) else { return false };
+        let late = |at: Timestamp| requested.duration_since(at) <= signed(ON_ITS_WAY);
+        self.previous == Some(Cause::NodeDraining) || self.called_off_at.is_some_and(late)
     }
 }
 

@@ -24,6 +24,12 @@ fn deleted() -> Causes {
 fn terminating() -> Causes {
     causes(|c| c.pod_terminating = true)
 }
+fn called_off(uncordoned: i64, requested: i64) -> Causes {
+    causes(|c| {
+        c.called_off_at = Some(at(uncordoned));
+        c.eviction_requested = Some(at(requested));
+    })
+}
 fn node() -> Causes {
     causes(|c| c.node_departing = true)
 }
@@ -41,14 +47,19 @@ fn node() -> Causes {
 #[case::expired_request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(-600)); c.node_departing = true; }), Some(Cause::NodeDraining), true)]
 #[case::request_on_a_departing_node(causes(|c| { c.eviction_requested = Some(at(0)); c.node_departing = true; c.previous = Some(Cause::NodeDraining); }), Some(Cause::NodeDraining), false)]
 #[case::uncordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), None, true)]
+#[case::uncordoned_and_the_last_request_came_late(called_off(-5, 0), None, true)]
+#[case::uncordoned_as_late_as_can_be(called_off(-30, 0), None, true)]
+#[case::asked_for_anew(called_off(-31, 0), Some(Cause::EvictionRequested), false)]
+#[case::cordoned_again(Causes { node_departing: true, ..called_off(-5, 0) }, Some(Cause::NodeDraining), false)]
+#[case::uncordoned_and_nothing_was_asked(Causes { eviction_requested: None, ..called_off(-5, 0) }, None, false)]
 #[case::never_cordoned(causes(|c| { c.eviction_requested = Some(at(0)); c.previous = Some(Cause::EvictionRequested); }), Some(Cause::EvictionRequested), false)]
 #[case::retiring_on_a_departing_node(causes(|c| { c.retiring = true; c.node_departing = true; }), Some(Cause::NodeDraining), false)]
 #[case::retiring_and_asked_to_leave(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(0)); }), Some(Cause::EvictionRequested), false)]
 #[case::retiring_after_the_request_ran_out(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(-600)); }), Some(Cause::Retiring), true)]
 #[case::retiring_after_an_uncordon(causes(|c| { c.retiring = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::Retiring), true)]
 #[case::draining_binds_more_than_a_node(causes(|c| { c.draining = true; c.node_departing = true; }), Some(Cause::Draining), false)]
-#[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::DeletionRequested), false)]
-#[case::its_pod_s_deletion_binds_more_than_the_rest(causes(|c| { *c = Causes { deleted: false, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), previous: None }; }), Some(Cause::PodTerminating), false)]
+#[case::deletion_binds_more_than_all(causes(|c| { *c = Causes { deleted: true, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), ..Causes::default() }; }), Some(Cause::DeletionRequested), false)]
+#[case::its_pod_s_deletion_binds_more_than_the_rest(causes(|c| { *c = Causes { deleted: false, pod_terminating: true, draining: true, retiring: true, node_departing: true, eviction_requested: Some(at(0)), ..Causes::default() }; }), Some(Cause::PodTerminating), false)]
 #[case::deleted_after_uncordon(causes(|c| { c.deleted = true; c.eviction_requested = Some(at(0)); c.previous = Some(Cause::NodeDraining); }), Some(Cause::DeletionRequested), true)]
 fn strongest(#[case] causes: Causes, #[case] want: Option<Cause>, #[case] withdrawn: bool) {
     assert_eq!((causes.strongest(T0), causes.withdrawn(T0)), (want, withdrawn));

@@ -1,5 +1,6 @@
 //! What controllers say about pods and doors, and what they are told.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -154,8 +155,8 @@ pub struct ServerView {
     pub empty_for: Option<Duration>,
     /// Whether somebody is, or may be, on it.
     pub occupied: bool,
-    /// Whether every proxy that may have it in its directory can hear us.
-    pub audible: bool,
+    /// Proxies that may have it in their directory and cannot hear us.
+    pub deaf: BTreeSet<String>,
     /// Whether closing its door keeps newcomers out.
     pub enforced: bool,
     /// Where its door stands.

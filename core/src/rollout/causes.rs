@@ -5,11 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Cause;
-use crate::drain::REQUEST_TTL;
-
-/// A request that reaches us so long after its node takes pods again may still be that drain's: it is on its way through
-/// another process, whose clock is another. One that was meant otherwise is repeated.
-const ON_ITS_WAY: Duration = Duration::from_secs(30);
+use crate::drain::{ON_ITS_WAY, REQUEST_TTL};
 
 /// What is known of the emptying of a pod's node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +26,14 @@ impl Departure {
             None => Self::Idle(now),
             Some(Self::Underway) => Self::CalledOff(now),
             Some(known @ (Self::Idle(_) | Self::CalledOff(_))) => known,
+        }
+    }
+
+    /// Since when it takes pods again, if it was being emptied.
+    pub fn called_off(self) -> Option<Timestamp> {
+        match self {
+            Self::CalledOff(at) => Some(at),
+            Self::Idle(_) | Self::Underway => None,
         }
     }
 }

@@ -10,6 +10,7 @@ use spawnery_api::names::event::{self, action};
 use spawnery_core::door::{DoorView, ServerView, WantDoor};
 use spawnery_core::drain::{self, Cause, Causes, Clock, Deadline, Held, Inside};
 use spawnery_core::phase::Phase;
+use spawnery_core::rollout::Departure;
 
 use super::observed::Observed;
 use super::plan::{Plan, Told, stamp};
@@ -35,13 +36,14 @@ pub(super) fn drain(seen: &Observed<'_>, plan: &mut Plan, phase: Phase, clock: C
             },
             retiring: phase == Phase::Retiring,
             node_departing: seen.node_departing,
+            called_off_at: plan.memory.departure.and_then(Departure::called_off),
             eviction_requested: pod.and_then(|pod| pod.eviction_requested),
             previous,
         },
         closing_since: draining.map(|draining| draining.last_transition_time.0),
         clock: Clock { started, ..clock },
         killed_at: seen.pod.going().and_then(|pod| pod.killed_at),
-        audible: seen.view.as_ref().is_none_or(|view| view.audible),
+        audible: seen.view.as_ref().is_none_or(|view| view.deaf.is_empty()),
         // Nobody needs a place where nobody is.
         fallback_ready: seen.fallback_ready || seen.view.as_ref().is_some_and(|view| !view.occupied),
         now: seen.now,
@@ -83,7 +85,8 @@ fn report(seen: &Observed<'_>, plan: &mut Plan, decision: &drain::Decision) {
             "no server of a fallback group is ready to take the players, so the drain waits".to_owned()
         }
         Deadline::Held(Held::ProxiesUnreachable) => {
-            "a proxy cannot be told to move players, so the drain waits".to_owned()
+            let deaf = seen.view.iter().flat_map(|view| &view.deaf).map(String::as_str).collect::<Vec<_>>().join(", ");
+            format!("proxies that cannot be told to move players, so the drain waits: {deaf}")
         }
         Deadline::Held(Held::ByPolicy) => "the deadline has passed; the group waits for the last player".to_owned(),
         Deadline::Passed => "the deadline has passed; whoever is left is disconnected".to_owned(),

@@ -102,7 +102,10 @@ fn a_request_that_could_not_be_cleared_stays_void(#[case] scene: Scene, #[case] 
     let tried = drained.with(|s| s.node_departing = false).next();
     let plan = tried.plan();
     assert_eq!((plan.clear_request, plan.door, plan.moving), (true, door, false));
-    let plan = tried.pod(|pod| pod.eviction_requested = None).next().requested(0).plan();
+    let late = tried.pod(|pod| pod.eviction_requested = None).next().requested(30);
+    let plan = late.plan();
+    assert_eq!((plan.clear_request, plan.door, plan.moving), (true, door, false), "the drain's last word came late");
+    let plan = late.requested(31).plan();
     assert_eq!((plan.clear_request, plan.door), (false, Some(WantDoor::Closed)), "the next one counts");
 }
 

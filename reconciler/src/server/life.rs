@@ -11,6 +11,7 @@ use spawnery_core::door::{DoorView, ServerView};
 use spawnery_core::drain::{self, Cause, Clock, Deadline, Held};
 use spawnery_core::occupancy::{self, SealReason};
 use spawnery_core::phase::{self, Decision, FLAP_RESET, Losses, Phase, PodEffect, Reason, STREAM_GRACE};
+use spawnery_core::rollout::Departure;
 
 use super::observed::Observed;
 use super::plan::{Finalizer, Plan, PodStep, Told, signed, stamp};
@@ -53,6 +54,7 @@ fn resume(seen: &Observed<'_>, plan: &mut Plan) -> Clock {
     let clock = Clock::resumed(seen.memory.clock, plan.status.drain_started_at.as_ref().map(|started| started.0));
     plan.status.drain_started_at = clock.started.map(Time);
     let silent = seen.view.as_ref().is_some_and(ServerView::silent);
+    plan.memory.departure = Some(Departure::after(seen.memory.departure, seen.node_departing, seen.now));
     plan.memory.silent_since = if silent { seen.memory.silent_since.or(Some(seen.now)) } else { None };
     clock
 }

@@ -11,6 +11,7 @@ use spawnery_core::drain::{Cause, Clock, OnDeadline, Policy};
 use spawnery_core::eviction::request::EvictionRequest;
 use spawnery_core::occupancy::{Carried, SealReason};
 use spawnery_core::phase::MAX_CONTAINER_RESTARTS;
+use spawnery_core::rollout::Departure;
 
 use crate::seal;
 
@@ -228,6 +229,8 @@ pub(crate) struct Memory {
     pub(crate) pod_made: Option<Timestamp>,
     /// UID of the pod that the hub was told of.
     pub(crate) declared: Option<String>,
+    /// What is known of the emptying of its node; `None` until this process has looked.
+    pub(crate) departure: Option<Departure>,
     /// Why its door closes.
     pub(crate) cause: Option<Cause>,
     /// The drain's clock as it was last decided on, written or not; `None` until this process has.

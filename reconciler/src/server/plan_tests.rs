@@ -9,6 +9,7 @@ use spawnery_api::v1alpha1::Server;
 use spawnery_core::door::{DoorView, ServerView};
 use spawnery_core::drain::{Cause, Clock, OnDeadline};
 use spawnery_core::occupancy::Carried;
+use std::collections::BTreeSet;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -70,7 +71,7 @@ fn view() -> ServerView {
         stream_down_for: Duration::ZERO,
         empty_for: Some(Duration::from_mins(1)),
         occupied: false,
-        audible: true,
+        deaf: BTreeSet::new(),
         enforced: true,
         door: DoorView::Open,
     }
@@ -345,9 +346,20 @@ fn reopens(#[case] scene: Scene, #[case] clears: bool) {
 #[case::the_deadline(Scene::ready().players(1).requested(0).moving_for(60), Some(SealReason::Deadline))]
 #[case::a_deadline_of_an_earlier_leader(Scene::ready().players(1).requested(0).moving_for(60).with(|s| s.memory = Memory::default()), None)]
 #[case::nowhere_to_go(Scene::ready().players(1).requested(0).moving_for(60).with(|s| s.fallback_ready = false), None)]
-#[case::proxies_do_not_hear(Scene::ready().players(1).requested(0).moving_for(60).view(|v| v.audible = false), None)]
+#[case::proxies_do_not_hear(Scene::ready().players(1).requested(0).moving_for(60).view(|v| v.deaf = deaf()), None)]
 fn seals(#[case] scene: Scene, #[case] want: Option<SealReason>) {
     assert_eq!(scene.plan().seal, want);
+}
+
+fn deaf() -> BTreeSet<String> {
+    BTreeSet::from(["edge-2".to_owned(), "edge-1".to_owned()])
+}
+
+#[test]
+fn who_looks_is_told_which_proxies_a_drain_waits_for() {
+    let plan = Scene::ready().players(1).requested(0).moving_for(60).view(|v| v.deaf = deaf()).plan();
+    let draining = conditions::get(&plan.status.conditions, condition::DRAINING).unwrap();
+    assert_eq!(draining.message, "proxies that cannot be told to move players, so the drain waits: edge-1, edge-2");
 }
 
 #[test]

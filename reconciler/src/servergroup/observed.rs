@@ -166,7 +166,7 @@ mod tests {
             stream_down_for: Duration::ZERO,
             empty_for: None,
             occupied: players > 0,
-            audible: true,
+            deaf: BTreeSet::new(),
             enforced: true,
             door: DoorView::Open,
         }

@@ -30,7 +30,7 @@ impl Realm {
             stream_down_for: self.ledger.stream_down_for(uid, now),
             empty_for: self.ledger.empty_for(uid, now),
             occupied: self.ledger.occupied(uid, now),
-            audible: knowing.into_iter().all(|proxy| connected(&proxy.facts.uid)),
+            deaf: knowing.filter(|proxy| !connected(&proxy.facts.uid)).map(|proxy| proxy.facts.name.clone()).collect(),
             enforced: refuses || self.proxies.values().any(|proxy| !proxy.facts.terminal),
             door: self.door_view(uid, now),
         }
