@@ -1,4 +1,4 @@
-//! What goes wrong where pods are made and removed: the controllers of servers and of proxy groups.
+//! What goes wrong where servers and pods are made and removed: the controllers of Servers and of both kinds of groups.
 
 use spawnery_api::inputs::InputsError;
 use spawnery_runtime::client::CallError;
@@ -34,6 +34,14 @@ impl Failure {
     /// A call that did not succeed; `what` was tried.
     pub(crate) fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
         move |source| Self::Call { what, source }
+    }
+}
+
+/// What the API server says, in its own words, where it answered.
+pub(crate) fn said(error: &CallError) -> String {
+    match error {
+        CallError::Api(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod hub_feed;
 pub mod latest;
 pub mod metrics;
 pub mod network;
+mod objects;
 pub mod orphans;
 pub mod overlay;
 pub mod owner;

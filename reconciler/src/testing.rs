@@ -32,7 +32,7 @@ pub(crate) type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 /// Which requests are refused, by a part of method and path, and with which code; tests may change it.
 pub(crate) type Refusal = Arc<Mutex<Option<(&'static str, u16)>>>;
 
-/// Answers every request with what was sent, or with a refusal.
+/// Answers every request with what was sent, a delete with success, or with a refusal.
 pub(crate) fn api_server(refusal: &Refusal) -> (Client, Asked) {
     let asked = Asked::default();
     let (seen, refusal) = (Arc::clone(&asked), Arc::clone(refusal));
@@ -50,6 +50,10 @@ pub(crate) fn api_server(refusal: &Refusal) -> (Client, Asked) {
                     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                         "message": "as told", "reason": "Told", "code": code });
                     (code, status.to_string().into_bytes())
+                }
+                None if parts.method == http::Method::DELETE => {
+                    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });
+                    (200, status.to_string().into_bytes())
                 }
                 None => (200, body.to_vec()),
             };

@@ -18,11 +18,12 @@ use spawnery_core::ledger::PodUid;
 use spawnery_core::occupancy::SealReason;
 
 use super::look::Scene;
-use super::objects::{self, Kept};
+use super::objects;
 use super::plan::{Door, Finalizer, Plan, PodId, Since, Told};
 use super::status::{self, Write};
 use super::{Shared, create};
 use crate::failure::Failure;
+use crate::objects::{Kept, LATER};
 use crate::pass::Done;
 use crate::{finalizers, seal};
 
@@ -43,7 +44,8 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
         patch_pod(shared, scene, pod, manager::SEAL, &patch, "clear an eviction request").await?;
     }
     // Nothing of what follows may wait for an object that somebody refuses: players leave, and pods go, all the same.
-    let kept = if scene.observed.deleting() { Kept::default() } else { objects::keep(shared, scene).await };
+    let deleting = scene.observed.deleting();
+    let (whole, kept) = if deleting { (false, Kept::default()) } else { objects::keep(shared, scene).await };
     let mut sealed = false;
     for (pod, reason) in &plan.seals {
         sealed |= seal_pod(shared, scene, pod, *reason).await?;
@@ -51,7 +53,7 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
     for pod in &plan.removals {
         remove(shared, scene, pod).await?;
     }
-    let created = create::create(shared, scene, if kept.incomplete { 0 } else { plan.create }).await;
+    let created = create::create(shared, scene, if whole { plan.create } else { 0 }).await;
     let due = write(shared, scene, &plan).await?;
     tell(shared, scene, &plan.events);
     // Only now, so that a pod that cannot be made hides nothing.
@@ -62,7 +64,7 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: Plan) -> Result<
     if let Some(failure) = kept.failure {
         return Err(failure);
     }
-    let later = (kept.refused || refused == create::Refused::Again).then_some(create::LATER);
+    let later = (kept.refused || refused == create::Refused::Again).then_some(LATER);
     Ok(Done::Until([plan.wake, due, later].into_iter().flatten().min()))
 }
 

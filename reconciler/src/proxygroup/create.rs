@@ -1,7 +1,5 @@
 //! Makes proxy pods.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
@@ -11,11 +9,8 @@ use spawnery_core::ledger::Role;
 
 use super::Shared;
 use super::look::Scene;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::{bootstrap, render};
-
-/// How soon to try again what somebody has to set right.
-pub(super) const LATER: Duration = Duration::from_secs(30);
 
 /// Whether the API server refuses the pods, for what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +51,7 @@ pub(super) async fn create(shared: &Shared, scene: &Scene, count: u32) -> Result
                     shared.expectations.lock().retract(&scene.uid, &name);
                 }
                 if error.is_forbidden() || error.is_invalid() {
-                    return Ok(refuse(shared, scene, error.to_string()));
+                    return Ok(refuse(shared, scene, failure::said(&error)));
                 }
                 if !error.is_already_exists() {
                     return Err(Failure::Call { what: "make a pod", source: error });

@@ -1,14 +1,14 @@
 //! What this process remembers of groups and proxies, beside what the API server keeps. Losing it costs clocks that start
 //! over, which is the careful direction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use spawnery_core::rollout::Departure;
 
-use super::objects::Refusal;
+use crate::objects::Refusals;
 
 /// Entries kept at most; beyond it all are forgotten.
 const BOUND: usize = 50_000;
@@ -35,8 +35,8 @@ pub(super) struct OfGroup {
     pub(super) written: Option<Timestamp>,
     /// Why the API server refused the last pod that was asked for; gone when one was made, or the spec changed.
     pub(super) rejected: Option<(i64, String)>,
-    /// Which of the other objects the API server refused, by kind; gone when they were taken.
-    pub(super) refused: BTreeMap<&'static str, Refusal>,
+    /// Which of the other objects the API server refused.
+    pub(super) refused: Refusals,
 }
 
 #[derive(Debug, Default)]

@@ -86,8 +86,8 @@ fn degraded(seen: &Observed) -> Desired {
     {
         return Desired::new(condition::DEGRADED, true, reason::PROXY_POD_REJECTED).message(message.clone());
     }
-    if let Some(refusal) = seen.memory.refused.values().next() {
-        return Desired::new(condition::DEGRADED, true, reason::OBJECT_REJECTED).message(refusal.message.clone());
+    if let Some(message) = seen.memory.refused.message() {
+        return Desired::new(condition::DEGRADED, true, reason::OBJECT_REJECTED).message(message);
     }
     let blocked = seen.pods.iter().filter(|sight| sight.alive()).find_map(unschedulable);
     if let Some(message) = blocked {

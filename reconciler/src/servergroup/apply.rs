@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 use spawnery_api::names::event::{self, action};
-use spawnery_api::names::{finalizer, generated_name, label, manager, object};
+use spawnery_api::names::{finalizer, generated_name, label, manager};
 use spawnery_api::v1alpha1::{Server, ServerGroup, ServerSpec};
 use spawnery_core::expectations::Kind;
 
 use super::look::Scene;
 use super::plan::{Finalizer, Plan, Removal, only_counts_differ};
-use super::{GroupError, Shared};
+use super::{Shared, objects};
+use crate::failure::Failure;
+use crate::objects::LATER;
+use crate::pass::Done;
 use crate::{finalizers, render};
 
 /// How far apart status writes are that carry only counts.
@@ -25,36 +27,27 @@ const COUNTS_APART: Duration = Duration::from_secs(1);
 /// Requests about servers under way at once for one group.
 const AT_ONCE: usize = 16;
 
-/// Carries a plan out; says when to look again, if nothing else happens.
-pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Duration>, GroupError> {
+/// Carries a plan out.
+pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Done, Failure> {
     match plan.finalizer {
         Finalizer::Keep => {}
         Finalizer::Add => {
             let put = finalizers::put_on(&shared.ctx, &shared.groups, scene.group.as_ref(), finalizer::GROUP).await;
-            put.map_err(GroupError::call("put the finalizer on"))?;
-            return Ok(Some(Duration::ZERO));
+            put.map_err(Failure::call("put the finalizer on"))?;
+            return Ok(Done::Again);
         }
         Finalizer::Release => {
             let taken = finalizers::take_off(&shared.ctx, &shared.groups, scene.group.as_ref(), finalizer::GROUP).await;
-            taken.map_err(GroupError::call("take the finalizer off"))?;
+            taken.map_err(Failure::call("take the finalizer off"))?;
             shared.expectations.lock().forget(&scene.key);
-            shared.written.lock().remove(&scene.uid);
-            return Ok(None);
+            shared.forget(&scene.uid);
+            return Ok(Done::Until(None));
         }
     }
-    let deleting = scene.group.metadata.deletion_timestamp.is_some();
-    // The floor stands before there is anybody to protect, and until the last server is gone.
-    match budget(shared, scene).await {
-        // In a namespace that is being deleted, nothing that has gone can be made again; what is left goes on without it.
-        Err(error) if deleting && error.source.is_forbidden() => {
-            let (namespace, name) = &scene.key;
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(namespace, name, error, "could not keep the budget of a group that is being deleted");
-        }
-        written => written?,
-    }
-    if !deleting {
-        config(shared, scene).await?;
+    let kept = objects::keep(shared, scene).await;
+    if kept.news {
+        // The plan knows nothing of it.
+        return Ok(Done::Again);
     }
     let due = status(shared, scene, plan).await?;
     for told in &plan.events {
@@ -65,53 +58,31 @@ pub(super) async fn apply(shared: &Shared, scene: &Scene, plan: &Plan) -> Result
             shared.recorder.normal(&regarding, told.reason, action::SYNC_STATUS, told.note.as_str());
         }
     }
-    create(shared, scene, plan.create).await?;
-    delete(shared, scene, &plan.delete).await?;
-    if let Some(name) = &plan.retire {
-        retire(shared, scene, name).await?;
+    // Without a floor nobody is let in, and nothing is taken away. What is to go goes all the same.
+    if kept.failure.is_none() || scene.group.metadata.deletion_timestamp.is_some() {
+        create(shared, scene, plan.create).await?;
+        delete(shared, scene, &plan.delete).await?;
+        if let Some(name) = &plan.retire {
+            retire(shared, scene, name).await?;
+        }
     }
-    let wake = [plan.wake, due].into_iter().flatten().min();
+    if let Some(failure) = kept.failure {
+        return Err(failure);
+    }
     let now = shared.ctx.wall();
-    Ok(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
-}
-
-async fn budget(shared: &Shared, scene: &Scene) -> Result<(), GroupError> {
-    let ctx = &shared.ctx;
-    let (namespace, name) = &scene.key;
-    let desired = render::server_budget(&scene.group, ctx.width());
-    let held = ctx.feeds.budgets.get(namespace, &object::server_pdb(name));
-    if held.is_some_and(|held| render::same_budget(&held, &desired)) {
-        return Ok(());
-    }
-    let api: Api<PodDisruptionBudget> = Api::namespaced(ctx.clients.api.clone(), namespace);
-    let params = PatchParams::apply(manager::RECONCILER).force();
-    let written = ctx.write(api.patch(&object::server_pdb(name), &params, &Patch::Apply(&desired))).await;
-    written.map(drop).map_err(GroupError::call("apply the budget"))
-}
-
-async fn config(shared: &Shared, scene: &Scene) -> Result<(), GroupError> {
-    let ctx = &shared.ctx;
-    let (namespace, name) = &scene.key;
-    let desired = render::server_config(&scene.group);
-    let held = ctx.feeds.config_maps.get(namespace, &object::server_config(name));
-    if held.is_some_and(|held| render::same_config(&held, &desired)) {
-        return Ok(());
-    }
-    let api: Api<ConfigMap> = Api::namespaced(ctx.clients.api.clone(), namespace);
-    let params = PatchParams::apply(manager::RECONCILER).force();
-    let written = ctx.write(api.patch(&object::server_config(name), &params, &Patch::Apply(&desired))).await;
-    written.map(drop).map_err(GroupError::call("apply the ConfigMap"))
+    let wait = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    let wake = [plan.wake, due].into_iter().flatten().min().map(|at| wait(at).max(Duration::from_millis(1)));
+    Ok(Done::Until([wake, kept.refused.then_some(LATER)].into_iter().flatten().min()))
 }
 
 /// Writes the status where it differs. Where only counts do and the last write was a moment ago, says until when that may
 /// wait.
-async fn status(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, GroupError> {
+async fn status(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Timestamp>, Failure> {
     let current = scene.group.status.clone().unwrap_or_default();
     if current == plan.status {
         return Ok(None);
     }
-    let last = shared.written.lock().get(&scene.uid).copied();
-    let due = last.and_then(|last| last.checked_add(COUNTS_APART).ok()).filter(|due| *due > scene.now);
+    let due = scene.memory.written.and_then(|last| last.checked_add(COUNTS_APART).ok()).filter(|due| *due > scene.now);
     if due.is_some() && only_counts_differ(&current, &plan.status) {
         return Ok(due);
     }
@@ -122,13 +93,13 @@ async fn status(shared: &Shared, scene: &Scene, plan: &Plan) -> Result<Option<Ti
     let api: Api<ServerGroup> = Api::namespaced(shared.ctx.clients.api.clone(), namespace);
     let params = PostParams { field_manager: Some(manager::STATUS.to_owned()), ..PostParams::default() };
     let written = shared.ctx.write(api.replace_status(name, &params, &group)).await;
-    shared.groups.wrote(written.map_err(GroupError::call("write the status"))?);
-    shared.wrote_status(&scene.uid, scene.now);
+    shared.groups.wrote(written.map_err(Failure::call("write the status"))?);
+    shared.remember(&scene.uid, |memory| memory.written = Some(scene.now));
     Ok(None)
 }
 
 /// Makes `n` servers, several at once, and tells of them in one event.
-async fn create(shared: &Shared, scene: &Scene, n: u32) -> Result<(), GroupError> {
+async fn create(shared: &Shared, scene: &Scene, n: u32) -> Result<(), Failure> {
     let (made, error) = in_parallel((0..n).map(|_| create_one(shared, scene))).await;
     if !made.is_empty() {
         let note = format!("made {}", made.join(", "));
@@ -139,8 +110,8 @@ async fn create(shared: &Shared, scene: &Scene, n: u32) -> Result<(), GroupError
 
 /// Runs requests, so many at once; returns what succeeded and the first error.
 async fn in_parallel<T>(
-    requests: impl Iterator<Item = impl Future<Output = Result<T, GroupError>>>,
-) -> (Vec<T>, Option<GroupError>) {
+    requests: impl Iterator<Item = impl Future<Output = Result<T, Failure>>>,
+) -> (Vec<T>, Option<Failure>) {
     let mut running = futures::stream::iter(requests).buffer_unordered(AT_ONCE);
     let (mut done, mut first_error) = (Vec::new(), None);
     while let Some(result) = running.next().await {
@@ -152,7 +123,7 @@ async fn in_parallel<T>(
     (done, first_error)
 }
 
-async fn create_one(shared: &Shared, scene: &Scene) -> Result<String, GroupError> {
+async fn create_one(shared: &Shared, scene: &Scene) -> Result<String, Failure> {
     let (namespace, group) = &scene.key;
     let api: Api<Server> = Api::namespaced(shared.ctx.clients.api.clone(), namespace);
     let params = PostParams { field_manager: Some(manager::RECONCILER.to_owned()), ..PostParams::default() };
@@ -164,12 +135,12 @@ async fn create_one(shared: &Shared, scene: &Scene) -> Result<String, GroupError
             Ok(_) => return Ok(name),
             // Nobody knows whether it was made; if it was, it shows, and if it was not, it is asked for again later.
             Err(source) if source.retryable() && !source.is_already_exists() => {
-                return Err(GroupError { what: "make a Server", source });
+                return Err(Failure::Call { what: "make a Server", source });
             }
             Err(error) if error.is_already_exists() => shared.expectations.lock().retract(&scene.key, &name),
             Err(source) => {
                 shared.expectations.lock().retract(&scene.key, &name);
-                return Err(GroupError { what: "make a Server", source });
+                return Err(Failure::Call { what: "make a Server", source });
             }
         }
     }
@@ -198,7 +169,7 @@ fn new_server(scene: &Scene, name: &str) -> Server {
     server
 }
 
-async fn delete(shared: &Shared, scene: &Scene, removals: &[Removal]) -> Result<(), GroupError> {
+async fn delete(shared: &Shared, scene: &Scene, removals: &[Removal]) -> Result<(), Failure> {
     let requests: Vec<_> = removals.iter().map(|removal| delete_one(shared, scene, removal)).collect();
     let (done, error) = in_parallel(requests.into_iter()).await;
     for removal in done {
@@ -208,7 +179,7 @@ async fn delete(shared: &Shared, scene: &Scene, removals: &[Removal]) -> Result<
     error.map_or(Ok(()), Err)
 }
 
-async fn delete_one<'a>(shared: &Shared, scene: &Scene, removal: &'a Removal) -> Result<&'a Removal, GroupError> {
+async fn delete_one<'a>(shared: &Shared, scene: &Scene, removal: &'a Removal) -> Result<&'a Removal, Failure> {
     let api: Api<Server> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.key.0);
     let uid = scene.servers.get(&removal.name).and_then(|server| server.uid());
     let params =
@@ -221,12 +192,12 @@ async fn delete_one<'a>(shared: &Shared, scene: &Scene, removal: &'a Removal) ->
             if !source.retryable() {
                 shared.expectations.lock().retract(&scene.key, &removal.name);
             }
-            Err(GroupError { what: "delete a Server", source })
+            Err(Failure::Call { what: "delete a Server", source })
         }
     }
 }
 
-async fn retire(shared: &Shared, scene: &Scene, name: &str) -> Result<(), GroupError> {
+async fn retire(shared: &Shared, scene: &Scene, name: &str) -> Result<(), Failure> {
     let api: Api<Server> = Api::namespaced(shared.ctx.clients.api.clone(), &scene.key.0);
     let params = PatchParams { field_manager: Some(manager::RECONCILER.to_owned()), ..PatchParams::default() };
     let uid = scene.servers.get(name).and_then(|server| server.uid());
@@ -243,7 +214,7 @@ async fn retire(shared: &Shared, scene: &Scene, name: &str) -> Result<(), GroupE
             if !source.retryable() {
                 shared.expectations.lock().retract(&scene.key, name);
             }
-            Err(GroupError { what: "retire a Server", source })
+            Err(Failure::Call { what: "retire a Server", source })
         }
     }
 }

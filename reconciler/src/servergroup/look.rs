@@ -19,7 +19,8 @@ use spawnery_core::pod_hash::PodHash;
 use spawnery_core::sizing::Reservations;
 
 use super::observed::{Observed, Refusal, Sight};
-use super::{GroupError, Key, Shared};
+use super::{Key, Memory, Shared};
+use crate::failure::Failure;
 use crate::{network, render};
 
 /// What was seen, and the objects behind it.
@@ -36,6 +37,7 @@ pub(super) struct Scene {
     departing_nodes: BTreeSet<String>,
     foreign_budgets: BTreeSet<String>,
     reserved: Reservations,
+    pub(super) memory: Memory,
     pub(super) now: Timestamp,
 }
 
@@ -48,6 +50,7 @@ impl Scene {
             departing_nodes: self.departing_nodes.clone(),
             foreign_budgets: self.foreign_budgets.clone(),
             reserved: self.reserved.clone(),
+            refused: self.memory.refused.message(),
             now: self.now,
         }
     }
@@ -56,7 +59,7 @@ impl Scene {
 #[cfg(test)]
 impl Scene {
     /// A group that can be used and has one server, and nothing else going on.
-    pub(super) fn of_parts(group: Arc<ServerGroup>, server: Arc<Server>, now: Timestamp) -> Self {
+    pub(super) fn of_parts(group: Arc<ServerGroup>, server: Arc<Server>, memory: Memory, now: Timestamp) -> Self {
         let sight = Sight { server: &server, pod: None, view: None, departing: false };
         Self {
             key: (group.namespace().unwrap_or_default(), group.name_any()),
@@ -68,6 +71,7 @@ impl Scene {
             departing_nodes: BTreeSet::new(),
             foreign_budgets: BTreeSet::new(),
             reserved: Reservations::default(),
+            memory,
             now,
             group,
         }
@@ -75,12 +79,12 @@ impl Scene {
 }
 
 /// Looks at a group, its Servers, their pods and what agents say.
-pub(super) async fn look(shared: &Shared, group: Arc<ServerGroup>) -> Result<Scene, GroupError> {
+pub(super) async fn look(shared: &Shared, group: Arc<ServerGroup>) -> Result<Scene, Failure> {
     let ctx = &shared.ctx;
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let network = network::usable(&ctx.feeds, &namespace, &group.spec.network_ref.name);
     let overlay = shared.overlays.digest(ctx, &namespace, group.spec.config_overlay.as_ref()).await;
-    let overlay = overlay.map_err(GroupError::call("read the overlay"))?;
+    let overlay = overlay.map_err(Failure::call("read the overlay"))?;
     let spec: Option<&Network> = network.as_deref().ok();
     let inputs = inputs::server(&group.spec, spec.map(|network| &network.spec), overlay);
     let pod_hash = spec.and_then(|_| inputs.as_ref().ok()).map(spawnery_core::pod_hash::PodInputs::hash);
@@ -92,9 +96,11 @@ pub(super) async fn look(shared: &Shared, group: Arc<ServerGroup>) -> Result<Sce
         (Ok(_), Err(error)) => Err(Refusal { reason: reason::INVALID_SPEC, message: error.to_string() }),
         (Ok(_), Ok(_)) => implemented(&group),
     };
+    let uid = group.uid().unwrap_or_default();
     let mut scene = Scene {
         key: (namespace, name),
-        uid: group.uid().unwrap_or_default(),
+        memory: shared.memory(&uid),
+        uid,
         usable,
         pod_hash,
         servers: BTreeMap::new(),

@@ -1,13 +1,14 @@
 //! ServerGroups: how many servers there are, and of which kind.
 //!
 //! ```text
-//! Servers, pods, agents' counts, nodes ─► look ─► Observed ─► plan ─► Plan ─► apply: budget, config, servers, status
+//! Servers, pods, agents' counts, nodes ─► look ─► Observed ─► plan ─► Plan ─► apply: budget, config, status, servers
 //! ```
 //!
 //! How many is the core's sizing rule; what was asked for and does not show yet is remembered in [`Expectations`].
 
 mod apply;
 mod look;
+mod objects;
 mod observed;
 mod plan;
 
@@ -22,46 +23,20 @@ use parking_lot::Mutex;
 use spawnery_api::names::event;
 use spawnery_api::v1alpha1::ServerGroup;
 use spawnery_core::expectations::Expectations;
-use spawnery_runtime::client::CallError;
-use spawnery_runtime::controller::{self, Era, ReconcileError, Settings};
+use spawnery_runtime::controller::{self, Era, Settings};
 use spawnery_runtime::events::Recorder;
 use spawnery_runtime::keys::KeyStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::latest::Latest;
+use crate::objects::Refusals;
 use crate::overlay::Overlays;
-use crate::pass::SHORTLY;
+use crate::pass;
 
-/// Groups whose last status write is remembered at most; beyond it the memory is emptied, which costs writes.
+/// Groups that are remembered at most; beyond it all are forgotten, which costs writes.
 const BOUND: usize = 10_000;
-
-/// What went wrong with a group.
-#[derive(Debug, thiserror::Error)]
-#[error("could not {what}")]
-struct GroupError {
-    /// What was tried.
-    what: &'static str,
-    /// What came of it.
-    #[source]
-    source: CallError,
-}
-
-impl GroupError {
-    fn call(what: &'static str) -> impl FnOnce(CallError) -> Self {
-        move |source| Self { what, source }
-    }
-}
-
-impl ReconcileError for GroupError {
-    fn label(&self) -> &'static str {
-        self.source.label()
-    }
-
-    fn retryable(&self) -> bool {
-        self.source.retryable()
-    }
-}
 
 /// Namespace and name of a group.
 type Key = (String, String);
@@ -73,7 +48,16 @@ struct Shared {
     groups: Latest<ServerGroup>,
     overlays: Overlays,
     expectations: Mutex<Expectations<Key>>,
-    written: Mutex<HashMap<String, Timestamp>>,
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+/// What this process remembers of a group, beside what the API server keeps.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    /// When its status was last written.
+    written: Option<Timestamp>,
+    /// Which of the objects around its servers the API server refused.
+    refused: Refusals,
 }
 
 impl Era for Shared {
@@ -83,12 +67,20 @@ impl Era for Shared {
 }
 
 impl Shared {
-    fn wrote_status(&self, uid: &str, now: Timestamp) {
-        let mut written = self.written.lock();
-        if written.len() >= BOUND {
-            written.clear();
+    fn memory(&self, uid: &str) -> Memory {
+        self.memories.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
+        let mut memories = self.memories.lock();
+        if memories.len() >= BOUND && !memories.contains_key(uid) {
+            memories.clear();
         }
-        written.insert(uid.to_owned(), now);
+        change(memories.entry(uid.to_owned()).or_default());
+    }
+
+    fn forget(&self, uid: &str) {
+        self.memories.lock().remove(uid);
     }
 }
 
@@ -110,23 +102,17 @@ pub async fn run(
         groups: Latest::default(),
         overlays: Overlays::default(),
         expectations: Mutex::default(),
-        written: Mutex::default(),
+        memories: Mutex::default(),
     });
     controller::run(Settings::named("servergroup"), feed, (wake, keys), shared, reconcile, observer, stop).await
 }
 
-async fn reconcile(seen: Arc<ServerGroup>, shared: Arc<Shared>) -> Result<Action, GroupError> {
-    let group = shared.groups.of(Arc::clone(&seen));
-    let scene = look::look(&shared, group).await?;
-    let plan = plan::plan(&scene.observed());
-    match apply::apply(&shared, &scene, &plan).await {
-        Ok(None) => Ok(Action::await_change()),
-        Ok(Some(wait)) => Ok(Action::requeue(wait)),
-        // Somebody wrote in between: what they wrote is on its way to our cache and wakes us.
-        Err(error) if error.source.is_conflict() => {
-            shared.groups.forget(&seen.uid().unwrap_or_default());
-            Ok(Action::requeue(SHORTLY))
-        }
-        Err(error) => Err(error),
-    }
+async fn reconcile(seen: Arc<ServerGroup>, shared: Arc<Shared>) -> Result<Action, Failure> {
+    let step = async || {
+        let group = shared.groups.of(Arc::clone(&seen));
+        let scene = look::look(&shared, group).await?;
+        let plan = plan::plan(&scene.observed());
+        apply::apply(&shared, &scene, &plan).await
+    };
+    pass::settle(step, || shared.groups.forget(&seen.uid().unwrap_or_default())).await
 }

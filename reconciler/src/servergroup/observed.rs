@@ -28,6 +28,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) foreign_budgets: BTreeSet<String>,
     /// What was asked for and does not show yet.
     pub(crate) reserved: Reservations,
+    /// What the API server says of an object around its servers that it refuses: the budget, or the ConfigMap.
+    pub(crate) refused: Option<&'a str>,
     /// Now.
     pub(crate) now: Timestamp,
 }

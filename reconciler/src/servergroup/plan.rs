@@ -1,7 +1,7 @@
 //! What to do for a ServerGroup now.
 //!
 //! ```text
-//! Observed ─► guarded? ─► deleted? ─► failures, backoff ─► size ─► prune ─► status ─► Plan
+//! Observed ─► guarded? ─► deleted? ─► failures, backoff ─► size ─► prune ─► degraded? ─► status ─► Plan
 //! ```
 
 use jiff::Timestamp;
@@ -18,6 +18,9 @@ use spawnery_core::prune;
 use spawnery_core::sizing::{self, Action, Limit, Policy, Sizing};
 
 use super::observed::{Observed, policy};
+
+/// What conditions say that depend on it.
+const UNDECIDED: &str = "not being decided while the group is not accepted";
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,6 +101,7 @@ pub(crate) fn plan(seen: &Observed<'_>) -> Plan {
         size(seen, &mut plan, &policy, backoff);
         prune(seen, &mut plan);
     }
+    degraded(seen, &mut plan, backoff);
     total(seen, &mut plan);
     plan
 }
@@ -115,7 +119,10 @@ impl Plan {
     fn flank(&mut self, seen: &Observed<'_>, desired: Desired, reason: &'static str) {
         let held = conditions::is_true(&self.status.conditions, desired.kind);
         let holds = desired.status == conditions::Status::True;
-        let note = desired.message.clone();
+        let note = match desired.message.as_str() {
+            "" => format!("{} holds no more", desired.kind),
+            message => message.to_owned(),
+        };
         self.set(seen, desired);
         if holds != held {
             self.events.push(Told { warning: holds, reason, note });
@@ -211,6 +218,11 @@ fn size(seen: &Observed<'_>, plan: &mut Plan, policy: &Policy, backoff: Backoff)
     }
     report_limit(seen, plan, policy, limited);
     report_backoff(seen, plan, backoff);
+    if seen.refused.is_some() {
+        // No server is made whose players nothing would protect, or that could not start, and none is given up that could
+        // not be made again.
+        return;
+    }
     match action {
         Action::Keep => {}
         Action::Create(n) => match backoff {
@@ -237,10 +249,8 @@ fn size(seen: &Observed<'_>, plan: &mut Plan, policy: &Policy, backoff: Backoff)
 }
 
 fn undecided(seen: &Observed<'_>, plan: &mut Plan) {
-    let message = "not being decided while the group is not accepted";
-    plan.set(seen, Desired::new(condition::SCALING_LIMITED, false, reason::WITHIN_LIMITS).message(message));
-    plan.set(seen, Desired::new(condition::BACKING_OFF, false, reason::NO_RECENT_FAILURES).message(message));
-    plan.set(seen, Desired::new(condition::DEGRADED, false, reason::NO_RECENT_FAILURES).message(message));
+    plan.set(seen, Desired::new(condition::SCALING_LIMITED, false, reason::WITHIN_LIMITS).message(UNDECIDED));
+    plan.set(seen, Desired::new(condition::BACKING_OFF, false, reason::NO_RECENT_FAILURES).message(UNDECIDED));
 }
 
 fn report_limit(seen: &Observed<'_>, plan: &mut Plan, policy: &Policy, limited: Option<Limit>) {
@@ -266,28 +276,45 @@ fn report_limit(seen: &Observed<'_>, plan: &mut Plan, policy: &Policy, limited: 
 
 fn report_backoff(seen: &Observed<'_>, plan: &mut Plan, backoff: Backoff) {
     let failed = plan.status.consecutive_failures;
-    let (waiting, given_up) = match backoff {
-        Backoff::Clear => (
-            Desired::new(condition::BACKING_OFF, false, reason::NO_RECENT_FAILURES),
-            Desired::new(condition::DEGRADED, false, reason::NO_RECENT_FAILURES),
-        ),
-        Backoff::Waiting { until } => (
-            Desired::new(condition::BACKING_OFF, true, reason::CRASH_LOOP_BACKOFF)
-                .message(format!("no server came up in {failed} attempts in a row; the next is made at {until:.0}")),
-            Desired::new(condition::DEGRADED, false, reason::NO_RECENT_FAILURES),
-        ),
+    let (desired, reason) = match backoff {
+        Backoff::Clear => {
+            (Desired::new(condition::BACKING_OFF, false, reason::NO_RECENT_FAILURES), reason::NO_RECENT_FAILURES)
+        }
+        Backoff::Waiting { until } => {
+            let message = format!("no server came up in {failed} attempts in a row; the next is made at {until:.0}");
+            let desired = Desired::new(condition::BACKING_OFF, true, reason::CRASH_LOOP_BACKOFF).message(message);
+            (desired, reason::CRASH_LOOP_BACKOFF)
+        }
         Backoff::GivenUp => {
-            let message =
-                format!("no server came up in {failed} attempts in a row; no more are made until the group is edited");
-            (
-                Desired::new(condition::BACKING_OFF, false, reason::CRASH_LOOP_BACKOFF).message(&message),
-                Desired::new(condition::DEGRADED, true, reason::CRASH_LOOP_BACKOFF).message(message),
-            )
+            let desired = Desired::new(condition::BACKING_OFF, false, reason::CRASH_LOOP_BACKOFF);
+            (desired.message(given_up(failed)), reason::CRASH_LOOP_BACKOFF)
         }
     };
-    let reason = if backoff == Backoff::Clear { reason::NO_RECENT_FAILURES } else { reason::CRASH_LOOP_BACKOFF };
-    plan.flank(seen, waiting, reason);
-    plan.flank(seen, given_up, reason);
+    plan.flank(seen, desired, reason);
+}
+
+/// What keeps the group from making servers until somebody sets it right. A refused object comes first: it holds up more
+/// than servers that do not come up, and an edit, which ends those, does not mend it.
+fn degraded(seen: &Observed<'_>, plan: &mut Plan, backoff: Backoff) {
+    let fine = Desired::new(condition::DEGRADED, false, reason::NO_RECENT_FAILURES);
+    let (desired, reason) = match (seen.refused, &seen.usable, backoff) {
+        (Some(message), _, _) => {
+            let desired = Desired::new(condition::DEGRADED, true, reason::OBJECT_REJECTED).message(message);
+            (desired, reason::OBJECT_REJECTED)
+        }
+        (None, Err(_), _) => (fine.message(UNDECIDED), reason::NO_RECENT_FAILURES),
+        (None, Ok(()), Backoff::GivenUp) => {
+            let message = given_up(plan.status.consecutive_failures);
+            let desired = Desired::new(condition::DEGRADED, true, reason::CRASH_LOOP_BACKOFF).message(message);
+            (desired, reason::CRASH_LOOP_BACKOFF)
+        }
+        (None, Ok(()), Backoff::Clear | Backoff::Waiting { .. }) => (fine, reason::NO_RECENT_FAILURES),
+    };
+    plan.flank(seen, desired, reason);
+}
+
+fn given_up(failed: i32) -> String {
+    format!("no server came up in {failed} attempts in a row; no more are made until the group is edited")
 }
 
 fn prune(seen: &Observed<'_>, plan: &mut Plan) {

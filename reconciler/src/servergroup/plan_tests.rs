@@ -22,6 +22,7 @@ struct Scene {
     departing_nodes: BTreeSet<String>,
     foreign_budgets: BTreeSet<String>,
     reserved: Reservations,
+    refused: Option<&'static str>,
 }
 
 /// A ready, empty server of 20 slots.
@@ -76,6 +77,7 @@ impl Scene {
             departing_nodes: BTreeSet::new(),
             foreign_budgets: BTreeSet::new(),
             reserved: Reservations::default(),
+            refused: None,
         }
     }
 
@@ -100,6 +102,7 @@ impl Scene {
             departing_nodes: self.departing_nodes.clone(),
             foreign_budgets: self.foreign_budgets.clone(),
             reserved: self.reserved.clone(),
+            refused: self.refused,
             now: NOW,
         })
     }
@@ -203,6 +206,52 @@ fn an_edit_forgives() {
     assert_eq!(told(&plan), [(false, "NoRecentFailures")]);
 }
 
+// Objects around its servers that the API server refuses.
+
+/// What the API server says.
+const REFUSAL: &str = "could not apply the PodDisruptionBudget: exceeded quota";
+
+#[rstest]
+#[case::none_is_made(Scene::new(vec![]), |plan: &Plan| plan.create > 0)]
+#[case::none_is_taken_away(Scene::new(vec![member("a"), member("b")]).with(|s| s.group.spec.scaling.as_mut().unwrap().max_replicas = 1), |plan: &Plan| !plan.delete.is_empty())]
+#[case::none_is_replaced(Scene::new(vec![Member { generation: 2, current: false, players: 1, empty_for: None, ..member("a") }, member("b")]), |plan: &Plan| plan.retire.is_some())]
+fn while_an_object_is_refused(#[case] scene: Scene, #[case] acts: fn(&Plan) -> bool) {
+    assert!(acts(&scene.plan()), "otherwise it would: {:?}", scene.plan());
+    let plan = scene.with(|s| s.refused = Some(REFUSAL)).plan();
+    assert!((plan.create, plan.delete.len(), plan.retire.as_ref()) == (0, 0, None), "{plan:?}");
+}
+
+#[test]
+fn while_an_object_is_refused_what_nobody_can_be_on_still_goes() {
+    let coming_up = Member { was_registered: false, stale: true, condemned: true, ..member("c") };
+    let scene = Scene::new(vec![failed("a", -9), failed("b", -8), coming_up]).with(|s| s.refused = Some(REFUSAL));
+    assert_eq!(removals(&scene.plan()), [("b", event::FAILED_SERVER_PRUNED), ("c", event::NODE_DRAINING)]);
+}
+
+#[test]
+fn a_refused_object_is_told_once_and_when_it_is_taken() {
+    let scene = Scene::new(vec![member("a")]).next().with(|s| s.refused = Some(REFUSAL));
+    let plan = scene.plan();
+    let degraded = conditions::get(&plan.status.conditions, condition::DEGRADED).unwrap();
+    assert_eq!((degraded.reason.as_str(), degraded.message.as_str()), ("ObjectRejected", REFUSAL));
+    assert_eq!((told(&plan), plan.status.phase.as_str()), (vec![(true, "ObjectRejected")], "Degraded"));
+    let scene = scene.next();
+    assert_eq!(told(&scene.plan()), []);
+    let plan = scene.with(|s| s.refused = None).plan();
+    assert_eq!((told(&plan), plan.status.phase.as_str()), (vec![(false, "NoRecentFailures")], "Ready"));
+    assert_eq!(plan.events[0].note, "Degraded holds no more");
+}
+
+#[rstest]
+#[case::before_servers_that_do_not_come_up(Scene::new(failed_in_a_row()), (true, "CrashLoopBackoff"))]
+#[case::also_where_the_group_is_not_accepted(Scene::new(vec![]).unusable(), (false, "NoRecentFailures"))]
+#[case::also_where_no_size_is_decided(Scene::new(vec![]).with(|s| s.group.spec.scaling = None), (false, "NoRecentFailures"))]
+fn a_refused_object_is_told(#[case] scene: Scene, #[case] otherwise: (bool, &str)) {
+    assert_eq!(condition_of(&scene.plan(), condition::DEGRADED), (otherwise.0, otherwise.1.to_owned()));
+    let plan = scene.with(|s| s.refused = Some(REFUSAL)).plan();
+    assert_eq!(condition_of(&plan, condition::DEGRADED), (true, "ObjectRejected".to_owned()));
+}
+
 // Limits, nodes, budgets.
 
 #[test]
@@ -250,6 +299,7 @@ fn changed_contents_are_told_before_a_server_is_replaced() {
 #[case::each_is_asked_once(Scene::new(vec![member("a"), Member { deleting: true, ..member("b") }]).deleted().with(|s| { s.reserved.deletes.insert("a".to_owned()); }), &[], Finalizer::Keep)]
 #[case::also_with_players(Scene::new(vec![Member { players: 3, ..member("a") }]).deleted(), &["a"], Finalizer::Keep)]
 #[case::also_without_a_network(Scene::new(vec![member("a")]).deleted().unusable(), &["a"], Finalizer::Keep)]
+#[case::also_without_a_budget(Scene::new(vec![member("a")]).deleted().with(|s| s.refused = Some(REFUSAL)), &["a"], Finalizer::Keep)]
 #[case::the_group_goes_last(Scene::new(vec![]).deleted(), &[], Finalizer::Release)]
 #[case::not_before_a_server_just_made_shows(Scene::new(vec![]).deleted().with(|s| s.reserved.creates = 1), &[], Finalizer::Keep)]
 fn dissolves(#[case] scene: Scene, #[case] names: &[&str], #[case] finalizer: Finalizer) {
