@@ -128,6 +128,11 @@ impl Runner {
         self.graceful.store(true, Ordering::Relaxed);
     }
 
+    /// Ends everything that runs on a node, as its crash does. Their objects stay as they are: nobody is left to write them.
+    pub fn crash(&self, node: &str) {
+        self.pods().iter().filter(|pod| pod.facts().node == node).for_each(|pod| pod.kill());
+    }
+
     /// All pods that are run now, sorted by namespace and name.
     pub fn pods(&self) -> Vec<Arc<RunningPod>> {
         let mut pods: Vec<Arc<RunningPod>> = self.pods.lock().values().cloned().collect();

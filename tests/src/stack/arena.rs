@@ -1,7 +1,7 @@
 //! A stack with a namespace: what most tests of the product start from.
 
 use super::{Crowd, Replica, SmallNetwork, Stack, StackOptions, ensure_guarded};
-use crate::{Cluster, ClusterConfig, Process, eventually::eventually, runner::Role};
+use crate::{Cluster, ClusterConfig, Process, eventually::eventually, namespace::Namespace, runner::Role};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -9,7 +9,7 @@ use kube::{
     api::{EvictParams, ListParams, PostParams},
 };
 use spawnery_api::{names::label, v1alpha1::Server};
-use std::{fs, future::Future, time::Duration};
+use std::{fs, future::Future, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
 /// What should happen within a second; beside a build it takes longer.
@@ -36,7 +36,7 @@ pub enum Evicted {
 
 /// A stack on a cluster of its own, with lobbies on two nodes and proxies on a third, and a namespace for one test.
 pub struct Arena {
-    stack: Stack,
+    stack: Arc<Stack>,
     namespace: String,
     client: kube::Client,
 }
@@ -48,7 +48,7 @@ impl Arena {
     /// What the test returned, or that the arena could not be made.
     pub async fn run<F, Fut>(name: &str, options: StackOptions, test: F) -> Result<()>
     where
-        F: FnOnce(std::sync::Arc<Self>) -> Fut,
+        F: FnOnce(Arc<Self>) -> Fut,
         Fut: Future<Output = Result<()>>,
     {
         let nodes = GAME_NODES.iter().chain([&EDGE_NODE]).map(|name| (*name).to_owned()).collect();
@@ -58,11 +58,28 @@ impl Arena {
             .with_namespace(name, |namespace| async move {
                 let stack = Stack::start(&inside, options).await?;
                 let client = inside.client().await?;
-                let arena = Self { stack, namespace: namespace.name().to_owned(), client };
+                let arena = Self { stack: Arc::new(stack), namespace: namespace.name().to_owned(), client };
                 // A whole test is a large future; on the heap it does not enlarge every future around it.
-                Box::pin(test(std::sync::Arc::new(arena))).await
+                Box::pin(test(Arc::new(arena))).await
             })
             .await
+    }
+
+    /// Runs a part of a test in another namespace of the same stack, such as a control that would take as long again.
+    ///
+    /// # Errors
+    /// What the part returned, or that there could be no such namespace.
+    pub async fn beside<F, Fut>(&self, name: &str, part: F) -> Result<()>
+    where
+        F: FnOnce(Self) -> Fut,
+        Fut: Future<Output = Result<()>>,
+    {
+        let (stack, client) = (Arc::clone(&self.stack), self.client.clone());
+        let run = |namespace: Namespace| {
+            let namespace = namespace.name().to_owned();
+            Box::pin(part(Self { stack, namespace, client }))
+        };
+        self.stack.cluster().with_namespace(name, run).await
     }
 
     /// The stack.
@@ -174,6 +191,15 @@ impl Arena {
     pub fn lobby_node(&self) -> Result<String> {
         let lobbies = self.stack.runner().pods_in(&self.namespace, Role::Server);
         Ok(lobbies.first().context("no lobby runs")?.facts().node.clone())
+    }
+
+    /// Crashes a node: what runs there ends without a word, and so does the node itself.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub async fn crash(&self, node: &str) -> Result<()> {
+        self.stack.runner().crash(node);
+        self.stack.cluster().lose_node(node).await
     }
 
     /// Starts `kubectl drain`; it goes on beside the test.

@@ -33,6 +33,8 @@ pub struct SmallNetwork {
     pub proxies: u32,
     /// The lobby's `drain` field. By default nobody is moved.
     pub drain: Value,
+    /// The proxies' `expose` field. By default something else leads players there.
+    pub expose: Value,
     /// Node for the proxies; any when there is none.
     pub proxy_node: Option<String>,
     /// Nodes for the lobbies; any when there is none.
@@ -53,6 +55,7 @@ impl Default for SmallNetwork {
             spare_slots: 0,
             proxies: 1,
             drain: json!({ "moveAfterSeconds": NEVER_SECONDS, "timeoutSeconds": NEVER_SECONDS }),
+            expose: json!({ "type": "ClusterIP", "clusterIP": { "address": "play.example.test" } }),
             proxy_node: None,
             lobby_nodes: Vec::new(),
             tolerant: false,
@@ -105,7 +108,7 @@ impl SmallNetwork {
                     "networkRef": network,
                     "replicas": self.proxies,
                     "image": "example.test/gateway:1",
-                    "expose": { "type": "ClusterIP", "clusterIP": { "address": "play.example.test" } },
+                    "expose": self.expose,
                     "routing": { "fallbackGroups": [LOBBY] },
                     "scheduling": self.scheduling(self.proxy_node.as_slice()),
                 }),

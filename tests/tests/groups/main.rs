@@ -1,9 +1,13 @@
 //! Groups and their servers on a real control plane: size, updates, doors that open again, deadlines, the end of a group.
 
+mod crash;
+
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use spawnery_api::{
@@ -16,7 +20,10 @@ use spawnery_tests::{
     eventually,
     stack::{Arena, GATEWAY, LOBBY, SmallNetwork, StackOptions, Vigil, What},
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio::time::sleep;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +39,8 @@ const SWEEPS: &str = "--orphan-interval=1s";
 const SWEPT: Duration = Duration::from_secs(5);
 /// The shortest deadline; players must outlive it where its clock stands still.
 const DEADLINE_SECONDS: u64 = 3;
+/// A group one of whose objects is refused.
+const BLOCKED: &str = "blocked";
 
 fn groups(arena: &Arena, client: kube::Client) -> Api<ServerGroup> {
     Api::namespaced(client, arena.namespace())
@@ -64,6 +73,13 @@ fn draining_reason(server: &Server) -> Option<String> {
 
 fn is_registered(server: &Server) -> bool {
     server.status.as_ref().is_some_and(|status| status.registered)
+}
+
+/// The servers of a group, and whether they take players.
+async fn servers_of(arena: &Arena, group: &str) -> Result<BTreeMap<String, bool>> {
+    let servers = arena.servers().list(&ListParams::default()).await?;
+    let of = servers.iter().filter(|server| server.spec.group_ref.name == group);
+    Ok(of.map(|server| (server.name_any(), is_registered(server))).collect())
 }
 
 fn operator() -> String {
@@ -104,7 +120,46 @@ async fn a_group_follows_its_players_and_is_silent_when_they_are() -> Result<()>
         };
         eventually(LIMIT, "what has changed to be written", || requests_in(SETTLED)).await?;
         requests_in(IDLE).await.context("nothing changed any more, and yet")?;
+        a_group_waits_for_what_is_refused(&arena).await?;
         crowd.ensure_unharmed()
+    })
+    .await
+}
+
+/// A group that meets somebody's ConfigMap under its own one's name, which nobody can change, says so and makes no server.
+/// The control is the same edit of it once that ConfigMap is gone.
+async fn a_group_waits_for_what_is_refused(arena: &Arena) -> Result<()> {
+    let client = arena.stack().cluster().client().await?;
+    let (groups, settings) = (groups(arena, client.clone()), Api::namespaced(client, arena.namespace()));
+    let theirs = ConfigMap {
+        metadata: ObjectMeta { name: Some(object::server_config(BLOCKED)), ..ObjectMeta::default() },
+        immutable: Some(true),
+        ..ConfigMap::default()
+    };
+    settings.create(&PostParams::default(), &theirs).await?;
+    let blocked = ServerGroup::new(BLOCKED, groups.get(LOBBY).await?.spec);
+    groups.create(&PostParams::default(), &blocked).await?;
+    let grown_to = async |servers: u32, what, degraded| {
+        let patch = Patch::Merge(json!({ "spec": { "scaling": { "minReplicas": servers } } }));
+        let edited = groups.patch(BLOCKED, &PatchParams::default(), &patch).await?;
+        eventually(LIMIT, what, || async {
+            let status = groups.get(BLOCKED).await?.status.context("no status")?;
+            let found = conditions::get(&status.conditions, condition::DEGRADED).context("nothing is told")?;
+            ensure!((found.status.as_str(), found.reason.as_str()) == degraded, "{found:?}");
+            ensure!(found.observed_generation == edited.metadata.generation, "{found:?}");
+            Ok(status)
+        })
+        .await
+    };
+    let status = grown_to(2, "the refusal to be told", ("True", condition::reason::OBJECT_REJECTED)).await?;
+    ensure!(status.phase == "Degraded", "{status:?}");
+    sleep(SETTLED).await;
+    ensure!(servers_of(arena, BLOCKED).await?.is_empty(), "{:?}", servers_of(arena, BLOCKED).await?);
+    settings.delete(&object::server_config(BLOCKED), &DeleteParams::default()).await?;
+    grown_to(1, "the refusal to be over", ("False", condition::reason::NO_RECENT_FAILURES)).await?;
+    eventually(LIMIT, "servers", || async {
+        ensure!(!servers_of(arena, BLOCKED).await?.is_empty(), "there are none");
+        Ok(())
     })
     .await
 }
@@ -250,6 +305,13 @@ async fn nobody_is_disconnected_while_there_is_nowhere_to_go_but_an_explicit_del
         arena.wait_told(1).await.map(drop)
     })
     .await
+}
+
+/// Most of it is waiting: named so that it begins first, beside the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crashed_node_costs_no_replacement_but_servers_that_never_came_up_make_their_group_wait() -> Result<()> {
+    let options = StackOptions { reconciler_flags: vec![crash::STARTUP.to_owned()], ..StackOptions::default() };
+    Arena::run("crash", options, async |arena| crash::of_a_whole_group(&arena).await).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! ProxyGroups on a real control plane: kept whole, reached by a Service, emptied before they go.
 
+mod one_per_node;
+
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -111,6 +113,12 @@ async fn spread(arena: &Arena, count: u32) -> Result<()> {
         "nodeSelectorTerms": [{ "matchExpressions": [both] }] } });
     arena.start(&network).await?;
     edit(arena, json!({ "scheduling": { "affinity": { "nodeAffinity": affinity } } })).await
+}
+
+/// Takes more than two minutes, nearly all of them waiting: named so that it begins first, beside the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_update_makes_room_after_a_minute_and_one_that_fits_nowhere_costs_no_proxy() -> Result<()> {
+    Arena::run("blocked", StackOptions::default(), async |arena| one_per_node::updates(&arena).await).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
