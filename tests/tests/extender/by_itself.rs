@@ -5,7 +5,7 @@
 use super::{GOING, LIMIT, fill, kubectl, spread_nothing};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use spawnery_api::names::label;
 use spawnery_tests::{
@@ -94,7 +94,8 @@ fn node(pod: &Pod) -> Option<(String, String)> {
     Some((pod.name_any(), pod.spec.as_ref()?.node_name.clone()?))
 }
 
-/// Tells a story in a namespace of its own, of a network whose owner says this about affinity.
+/// Tells a story in a namespace of its own, of a network whose owner says this about affinity. Returns when its pods are
+/// gone: the next one finds all nodes as empty as this one did.
 async fn town<T>(
     arena: &Arena,
     name: &str,
@@ -105,16 +106,25 @@ async fn town<T>(
     let client = cluster.client().await?;
     let resources = json!({ "limits": { "cpu": "2", "memory": "16Gi" } });
     let network = SmallNetwork { lobbies: 0, affinity, resources: Some(resources), ..SmallNetwork::default() };
-    let mut told = None;
-    let end = &mut told;
+    let everywhere: Api<Pod> = Api::all(client.clone());
+    let (mut told, mut left) = (None, String::new());
+    let (end, here) = (&mut told, &mut left);
     cluster
         .with_namespace(name, |namespace| async move {
             let namespace = namespace.name().to_owned();
+            here.clone_from(&namespace);
             let pods = Api::namespaced(client, &namespace);
             *end = Some(story(Town { arena, pods, namespace, network }).await?);
             Ok(())
         })
         .await?;
+    eventually(LIMIT, &format!("the pods of {left} to be gone"), || async {
+        let pods = everywhere.list(&ListParams::default().fields(&format!("metadata.namespace={left}"))).await?;
+        let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+        ensure!(names.is_empty(), "there are {names:?}");
+        Ok(())
+    })
+    .await?;
     told.context("the story was not told")
 }
 
