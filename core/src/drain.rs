@@ -13,7 +13,12 @@ use std::time::Duration;
 pub const REQUEST_TTL: Duration = Duration::from_mins(10);
 /// A request that reaches us so long after its node takes pods again may still be that drain's: it is on its way through
 /// another process, whose clock is another. One that was meant otherwise is repeated.
-pub const ON_ITS_WAY: Duration = Duration::from_secs(30);
+const ON_ITS_WAY: Duration = Duration::from_secs(30);
+
+/// Whether a request is of a drain of the pod's node that was called off at `uncordoned`, for servers and proxies alike.
+pub(crate) fn called_off_with(uncordoned: Timestamp, requested: Timestamp) -> bool {
+    requested.duration_since(uncordoned) <= signed(ON_ITS_WAY)
+}
 
 /// What the group says about draining (`spec.drain`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +154,8 @@ impl Causes {
     /// Whether the recorded eviction request is of a drain whose node takes pods again.
     fn called_off(&self) -> bool {
         let Some(requested) = self.eviction_requested.filter(|_| !self.node_departing) else { return false };
-        let late = |at: Timestamp| requested.duration_since(at) <= signed(ON_ITS_WAY);
-        self.previous == Some(Cause::NodeDraining) || self.called_off_at.is_some_and(late)
+        self.previous == Some(Cause::NodeDraining)
+            || self.called_off_at.is_some_and(|at| called_off_with(at, requested))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Cause;
-use crate::drain::{ON_ITS_WAY, REQUEST_TTL};
+use crate::drain::{REQUEST_TTL, called_off_with};
 
 /// What is known of the emptying of a pod's node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl Causes {
             return false;
         };
         let called_off = match self.departure {
-            Departure::CalledOff(at) => age(at, requested) <= ON_ITS_WAY,
+            Departure::CalledOff(at) => called_off_with(at, requested),
             Departure::Idle(since) => requested < since,
             Departure::Underway => false,
         };
